@@ -17,6 +17,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"workflowagent/internal/server/api/clientaddr"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/links"
@@ -31,11 +32,15 @@ const EnvPrefix = "WORKFLOW_SERVER_"
 
 // Config is the configuration of a server.
 type Config struct {
-	Listen          string          // host:port
-	DataDir         string          // keys, first token and, by default, the database
-	Database        string          // "sqlite:PATH" or "postgres://…"; "" is SQLite in DataDir
-	ExternalURL     string          // URL for clients; "" is the listening address
-	ConsoleURL      string          // URL of the console for browsers; "" follows from ExternalURL
+	Listen          string // host:port, or unix:PATH
+	DataDir         string // keys, first token and, by default, the database
+	Database        string // "sqlite:PATH" or "postgres://…"; "" is SQLite in DataDir
+	ExternalURL     string // URL for clients; "" is the listening address
+	ConsoleURL      string // URL of the console for browsers; "" follows from ExternalURL
+	TLSCert, TLSKey string // files of the certificate and its key; "" means no TLS
+	RedirectListen  string // host:port that redirects to https; "" means none
+	ClientAddress   string // one of clientaddr.Sources
+	TrustedProxies  clientaddr.Proxies
 	TokenSignIn     bool            // whether users can sign in to the console with access tokens
 	SignInFile      string          // lists the identity providers at which users sign in; "" is none
 	Organization    string          // name of the first organization
@@ -74,7 +79,22 @@ func Settings(c *Config) *settings.Table {
 	const shortest = int64(time.Millisecond)
 	return settings.NewTable(EnvPrefix, settings.Group{Title: "Settings", Fields: []settings.Field{{
 		Key: "listen", Value: &c.Listen, Default: "127.0.0.1:8800", Check: checkListen,
-		Doc: "address to listen on, host:port",
+		Doc: "address to listen on, host:port, or unix:PATH for a unix socket",
+	}, {
+		Key: "tls_cert_file", Value: (*settings.Path)(&c.TLSCert),
+		Doc: "file with the TLS certificate and its chain in PEM, read again when it changes (default: no TLS)",
+	}, {
+		Key: "tls_key_file", Value: (*settings.Path)(&c.TLSKey),
+		Doc: "file with the private key of tls_cert_file in PEM",
+	}, {
+		Key: "redirect_listen", Value: &c.RedirectListen, Check: checkListen, Example: "0.0.0.0:80",
+		Doc: "address, host:port, on which browsers that use http are redirected to the external URL (default: none)",
+	}, {
+		Key: "client_address", Value: &c.ClientAddress, Default: clientaddr.Connection, Choices: clientaddr.Sources(),
+		Doc: "where a client's address comes from: the connection, or what the trusted proxies send: x-forwarded-for, forwarded or proxy-protocol",
+	}, {
+		Key: "trusted_proxies", Value: &c.TrustedProxies, Example: "127.0.0.1, 10.0.0.0/8",
+		Doc: "proxies that may state a client's address: addresses and networks, separated by commas, and unix for the unix socket (default: none)",
 	}, {
 		Key: "data_dir", Value: (*settings.Path)(&c.DataDir), Default: "workflow-server-data",
 		Doc: "directory for keys, the first access token and the default database",
@@ -206,6 +226,12 @@ func (n *networks) UnmarshalText(text []byte) error {
 }
 
 func checkListen(address string) error {
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		if !filepath.IsAbs(path) {
+			return errors.New("is a unix socket without its whole path: write it as unix:/run/workflow-server/http.sock")
+		}
+		return nil
+	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return errors.New("is not an address: write it as host:port")
 	}
@@ -290,6 +316,18 @@ func LoadConfig(file string, flags map[string]string, getenv func(string) string
 	t.ReadFlags(flags)
 	if c.Runners > 0 && c.RunnersTarget == runners.Process && !c.TrustAll {
 		t.Problems.Add(settings.Source{}, "runners_target", "is process, which does not isolate deployments from each other and from the machine: use docker, or add --i-trust-every-repository")
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		t.Problems.Add(settings.Source{}, "tls_cert_file", "needs tls_key_file, and tls_key_file needs it: set both, or none")
+	}
+	if c.TLSCert != "" && strings.HasPrefix(c.ExternalURL, "http:") {
+		t.Problems.Add(settings.Source{}, "external_url", "begins with http although the server uses TLS: begin it with https")
+	}
+	if c.RedirectListen != "" && c.TLSCert == "" {
+		t.Problems.Add(settings.Source{}, "redirect_listen", "redirects to https, but the server does not use TLS: set tls_cert_file and tls_key_file")
+	}
+	if err := c.trust().Check(); err != nil {
+		t.Problems.Add(settings.Source{}, "client_address", err.Error())
 	}
 	return c, t.Problems.Err(c.MetricsToken)
 }

@@ -38,10 +38,16 @@ func lockDatabase(cfg Config) (*filelock.Lock, error) {
 }
 
 // urlOf returns a listener's URL for clients on this machine.
-func urlOf(addr net.Addr) (string, error) {
+func urlOf(addr net.Addr, secure bool) (string, error) {
 	tcp, ok := addr.(*net.TCPAddr)
-	if !ok || tcp.IP.IsUnspecified() {
+	if !ok {
+		return "", errors.New("the server listens on a unix socket; set --external-url to the URL that clients use")
+	}
+	if tcp.IP.IsUnspecified() {
 		return "", errors.New("the server listens on all addresses; set --external-url to the URL that clients use")
+	}
+	if secure {
+		return "https://" + addr.String(), nil
 	}
 	return "http://" + addr.String(), nil
 }

@@ -27,6 +27,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/certfile"
 	"workflowagent/internal/server/console"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/deployments"
@@ -67,6 +68,9 @@ type Server struct {
 	metrics     *prometheus.Registry
 	handler     http.Handler
 	http        *http.Server
+	certificate *certfile.Pair // nil without TLS
+	redirects   net.Listener   // for redirect, or nil
+	redirect    *http.Server
 	subsystems  []Subsystem
 	draining    chan struct{} // closed when the server begins to stop
 }
@@ -87,13 +91,8 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	if s.lock, err = lockDatabase(cfg); err != nil {
 		return nil, err
 	}
-	if s.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen); err != nil {
-		return nil, fmt.Errorf("listening on %s: %w", cfg.Listen, err)
-	}
-	if s.cfg.ExternalURL == "" {
-		if s.cfg.ExternalURL, err = urlOf(s.listener.Addr()); err != nil {
-			return nil, err
-		}
+	if err = s.openNetwork(ctx); err != nil {
+		return nil, err
 	}
 	if s.db, err = OpenDatabase(ctx, s.cfg, log); err != nil {
 		return nil, err
@@ -176,29 +175,13 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 		},
 	})
 	s.handler = console.Split(routes, observe(pages.Handler()))
-	s.http = &http.Server{
-		Handler:           s.handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-	}
-	s.limitConnections()
+	s.prepareHTTP()
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
 	} else {
 		s.warnOfBuiltInJobs(ctx, poolService)
 	}
 	return s, nil
-}
-
-// limitConnections limits the number of open connections, because each needs a file and memory.
-func (s *Server) limitConnections() {
-	most, files, enough := connlimit.Files()
-	if !enough {
-		s.log.Warnf("the server can open only %d files, which is too few for %d connections: raise the limit of open files (LimitNOFILE in systemd, ulimit -n)", files, most)
-	}
-	s.connections = connlimit.HTTP(s.http, most)
-	s.listener = s.connections.Listener(s.listener)
 }
 
 // newWays returns the ways to sign in that have settings.
@@ -346,19 +329,19 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	group.Go(func() error {
-		err := s.http.Serve(s.listener)
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
-		return fmt.Errorf("serving on %s: %w", s.listener.Addr(), err)
-	})
+	group.Go(func() error { return serve(s.http, s.listener) })
+	if s.redirect != nil {
+		group.Go(func() error { return serve(s.redirect, s.redirects) })
+	}
 	group.Go(func() error {
 		<-working.Done()
 		close(s.draining)
 		s.log.Info("stopping")
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
+		if s.redirect != nil {
+			_ = s.redirect.Close() // its requests take no time
+		}
 		if err := s.http.Shutdown(closing); err != nil {
 			s.log.WithError(err).Warn("some requests did not finish in time and were cut off")
 			return s.http.Close()
@@ -370,8 +353,10 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) closeAll() {
-	if s.listener != nil {
-		s.listener.Close()
+	for _, l := range []net.Listener{s.listener, s.redirects} {
+		if l != nil {
+			l.Close()
+		}
 	}
 	if s.db != nil {
 		if err := s.db.Close(); err != nil {

@@ -11,18 +11,26 @@ import (
 	"workflowagent/internal/dev/must"
 )
 
+// Block returns the code block after a mark in a page of docs/.
+func Block(t *testing.T, page, mark string) string {
+	t.Helper()
+	root := must.Get(lab.Root())(t)
+	text := must.Get(os.ReadFile(filepath.Join(root, "docs", page)))(t)
+	_, after, found := strings.Cut(string(text), "<!-- test: "+mark+" -->\n```")
+	_, after, begun := strings.Cut(after, "\n")
+	block, _, closed := strings.Cut(after, "```")
+	if !found || !begun || !closed {
+		t.Fatalf("docs/%s has no code block after the mark %q", page, mark)
+	}
+	return block
+}
+
 // FromPage returns the commands after a mark in docs/installation.md as a script that stops at the
 // first failure, with values replaced in its lines NAME=VALUE. In the script, sudo is a no-op for
 // root.
 func FromPage(t *testing.T, mark string, values map[string]string) string {
 	t.Helper()
-	root := must.Get(lab.Root())(t)
-	page := must.Get(os.ReadFile(filepath.Join(root, "docs", "installation.md")))(t)
-	_, after, found := strings.Cut(string(page), "<!-- test: "+mark+" -->\n```sh\n")
-	commands, _, closed := strings.Cut(after, "```")
-	if !found || !closed {
-		t.Fatalf("docs/installation.md has no commands after the mark %q", mark)
-	}
+	commands := Block(t, "installation.md", mark)
 	for name, value := range values {
 		commands = regexp.MustCompile(`(?m)^`+name+`=.*$`).ReplaceAllLiteralString(commands, name+"="+value)
 	}

@@ -115,7 +115,7 @@ func (rec *record) write(log *logrus.Entry, m *metrics, r *http.Request, status,
 	}
 	entry := log.WithFields(logrus.Fields{
 		"method": method, "path": shortened(r.URL.Path), "status": status, "bytes": size,
-		"ms": took.Milliseconds(), "request_id": rec.id, "remote": r.RemoteAddr,
+		"ms": took.Milliseconds(), "request_id": rec.id, "remote": Address(r),
 	})
 	if rec.caller != "" {
 		entry = entry.WithField("caller", rec.caller)

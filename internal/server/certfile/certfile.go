@@ -1,0 +1,91 @@
+// Package certfile provides the certificate of a TLS server from two files, and the new one when the files change.
+package certfile
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Pair is a certificate and its private key in PEM files. It is safe for concurrent use.
+type Pair struct {
+	cert, key string
+	log       *logrus.Entry
+
+	mu      sync.Mutex
+	seen    [2]fs.FileInfo // the files when they were last read
+	current *tls.Certificate
+}
+
+// Load reads a certificate with the chain of its authorities, and its private key.
+func Load(cert, key string, log *logrus.Entry) (*Pair, error) {
+	p := &Pair{cert: cert, key: key, log: log}
+	var err error
+	if p.seen, err = p.stat(); err != nil {
+		return nil, err
+	}
+	if p.current, err = p.read(); err != nil {
+		return nil, err
+	}
+	if p.seen[1].Mode().Perm()&0o007 != 0 {
+		log.Warnf("every user of this machine can read the private key %s: remove the permissions of others", key)
+	}
+	p.describe()
+	return p, nil
+}
+
+// Get returns the certificate, as [tls.Config.GetCertificate] does. It looks at the files at each handshake. While they
+// do not fit each other, for example because only one has been replaced, it returns the certificate that it had.
+func (p *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, err := p.stat()
+	if err != nil || same(now[0], p.seen[0]) && same(now[1], p.seen[1]) {
+		return p.current, nil // unchanged, or being replaced
+	}
+	p.seen = now
+	fresh, err := p.read()
+	if err != nil {
+		p.log.WithError(err).Error("the TLS certificate has changed but cannot be used; the server keeps the previous one")
+		return p.current, nil
+	}
+	p.current = fresh
+	p.describe()
+	return p.current, nil
+}
+
+func (p *Pair) stat() (infos [2]fs.FileInfo, err error) {
+	for i, name := range []string{p.cert, p.key} {
+		if infos[i], err = os.Stat(name); err != nil {
+			return infos, fmt.Errorf("reading the TLS certificate: %w", err)
+		}
+	}
+	return infos, nil
+}
+
+func (p *Pair) read() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(p.cert, p.key)
+	if err != nil {
+		return nil, fmt.Errorf("reading the TLS certificate %s and its key %s: %w", p.cert, p.key, err)
+	}
+	return &pair, nil
+}
+
+func (p *Pair) describe() {
+	leaf := p.current.Leaf
+	log := p.log.WithFields(logrus.Fields{"file": p.cert, "names": leaf.DNSNames, "expires": leaf.NotAfter.Format(time.RFC3339)})
+	if time.Now().After(leaf.NotAfter) {
+		log.Error("the TLS certificate has expired: renew it; clients refuse it")
+		return
+	}
+	log.Info("serving with a TLS certificate")
+}
+
+func same(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+}

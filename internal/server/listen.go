@@ -1,0 +1,174 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	stdlog "log" //nolint:depguard // of net/http
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/connlimit"
+	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/api/clientaddr"
+	"workflowagent/internal/server/certfile"
+)
+
+// unixPrefix begins a setting listen that names a unix socket.
+const unixPrefix = "unix:"
+
+// strictTransport tells browsers to use only https for a year (RFC 6797).
+const strictTransport = "max-age=31536000"
+
+// listen listens on host:port, or on a unix socket. It replaces the socket of a server that has ended.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	var lc net.ListenConfig
+	path, isUnix := strings.CutPrefix(address, unixPrefix)
+	if !isUnix {
+		l, err := lc.Listen(ctx, "tcp", address)
+		if err != nil {
+			return nil, fmt.Errorf("listening on %s: %w", address, err)
+		}
+		return l, nil
+	}
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("listening on %s: another server is using it", address)
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("listening on %s: removing the socket of an earlier server: %w", address, err)
+		}
+	}
+	l, err := lc.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", address, err)
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(fmt.Errorf("listening on %s: %w", address, err), l.Close())
+	}
+	return l, nil
+}
+
+// openNetwork listens and prepares what clients connect to. It sets the external URL if the configuration has none.
+func (s *Server) openNetwork(ctx context.Context) error {
+	var err error
+	if s.listener, err = listen(ctx, s.cfg.Listen); err != nil {
+		return err
+	}
+	if s.cfg.ExternalURL == "" {
+		if s.cfg.ExternalURL, err = urlOf(s.listener.Addr(), s.cfg.TLSCert != ""); err != nil {
+			return err
+		}
+	}
+	if s.cfg.TLSCert != "" {
+		if s.certificate, err = certfile.Load(s.cfg.TLSCert, s.cfg.TLSKey, s.logOf("tls")); err != nil {
+			return err
+		}
+	} else {
+		s.warnOfPlainText()
+	}
+	if s.cfg.RedirectListen != "" {
+		s.redirects, err = listen(ctx, s.cfg.RedirectListen)
+	}
+	return err
+}
+
+// warnOfPlainText logs a warning if clients on other machines connect without TLS.
+func (s *Server) warnOfPlainText() {
+	u, err := url.Parse(s.cfg.ExternalURL)
+	if err == nil && u.Scheme == "http" && !protocol.IsLoopback(u.Host) {
+		s.log.Warn("the external URL begins with http, so access tokens and secrets cross the network in plain text: " +
+			"set tls_cert_file and tls_key_file, or let a proxy terminate TLS and set external_url to its https URL")
+	}
+}
+
+// prepareHTTP sets the server for requests. It counts connections where the HTTP server can tell which are idle.
+func (s *Server) prepareHTTP() {
+	handler := s.cfg.trust().Handler(s.handler)
+	if s.certificate != nil {
+		handler = withHeader(handler, "Strict-Transport-Security", strictTransport)
+	}
+	s.http = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          stdlog.New(httpErrors{s.logOf("http")}, "", 0),
+	}
+	if s.certificate != nil {
+		s.http.TLSConfig = &tls.Config{GetCertificate: s.certificate.Get, MinVersion: tls.VersionTLS12}
+	}
+	most, files, enough := connlimit.Files()
+	if !enough {
+		s.log.Warnf("the server can open only %d files, which is too few for %d connections: raise the limit of open files (LimitNOFILE in systemd, ulimit -n)", files, most)
+	}
+	s.connections = connlimit.HTTP(s.http, most)
+	s.listener = s.connections.Listener(s.cfg.trust().Listener(s.listener))
+	if s.redirects != nil {
+		s.redirect = &http.Server{Handler: redirect(s.cfg), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: s.http.ErrorLog}
+		s.redirects = connlimit.HTTP(s.redirect, connlimit.Small).Listener(s.redirects)
+	}
+}
+
+// httpErrors logs the errors of HTTP servers. Clients cause those of handshakes.
+type httpErrors struct{ log *logrus.Entry }
+
+func (e httpErrors) Write(line []byte) (int, error) {
+	level := logrus.ErrorLevel
+	if bytes.Contains(line, []byte("TLS handshake error")) {
+		level = logrus.DebugLevel
+	}
+	e.log.Log(level, strings.TrimSpace(string(line)))
+	return len(line), nil
+}
+
+func withHeader(next http.Handler, name, value string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(name, value)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// redirect sends browsers to https. It does not forward other requests, because their client should learn that it
+// has sent its token in plain text.
+func redirect(cfg Config) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to := cfg.ExternalURL
+		if console, err := url.Parse(string(cfg.Console())); err == nil && strings.EqualFold(r.Host, console.Hostname()) {
+			to = string(cfg.Console())
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" {
+			http.Error(w, "This port only redirects browsers. Use "+to, http.StatusBadRequest)
+			return
+		}
+		http.Redirect(w, r, to+r.URL.RequestURI(), http.StatusPermanentRedirect) //nolint:gosec // to has a host
+	})
+}
+
+// serve serves a listener until the server stops.
+func serve(server *http.Server, l net.Listener) error {
+	var err error
+	if server.TLSConfig != nil {
+		err = server.ServeTLS(l, "", "")
+	} else {
+		err = server.Serve(l)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+}
+
+// trust says which proxies are believed about the addresses of clients.
+func (c Config) trust() clientaddr.Trust {
+	return clientaddr.Trust{Source: c.ClientAddress, Proxies: c.TrustedProxies}
+}

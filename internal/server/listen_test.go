@@ -1,0 +1,160 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/dev/testcert"
+)
+
+func configWith(t *testing.T, dir string, flags map[string]string) (Config, error) {
+	t.Helper()
+	all := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}
+	maps.Copy(all, flags)
+	return LoadConfig("", all, noEnv)
+}
+
+func fetch(t *testing.T, client *http.Client, method, url string, header http.Header) *http.Response {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	req := must.Get(http.NewRequestWithContext(ctx, method, url, nil))(t)
+	if header != nil {
+		req.Header = header
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, res.Body)
+	_ = res.Body.Close()
+	return res
+}
+
+// TestTLS serves with a certificate from files, and the same port after the certificate has changed.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca, next := must.Get(testcert.NewAuthority("this year"))(t), must.Get(testcert.NewAuthority("next year"))(t)
+	must.OK(t, testcert.Write(must.Get(ca.Issue(&x509.Certificate{}, "127.0.0.1"))(t), cert, key))
+	c := must.Get(configWith(t, dir, map[string]string{"tls_cert_file": cert, "tls_key_file": key, "redirect_listen": "127.0.0.1:0"}))(t)
+	s := must.Get(New(t.Context(), c, "v1", storetest.Log(), io.Discard))(t)
+	plain := "http://" + s.redirects.Addr().String()
+	stop := run(t, s)
+	defer func() { must.OK(t, stop()) }()
+
+	with := func(a *testcert.Authority, latest uint16) *http.Client {
+		transport := &http.Transport{DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: a.Pool(), MaxVersion: latest}}
+		return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	if !strings.HasPrefix(s.URL(), "https://127.0.0.1:") {
+		t.Fatalf("the server's URL is %s", s.URL())
+	}
+	res := fetch(t, with(ca, 0), http.MethodGet, s.URL()+"/healthz", nil)
+	if res.StatusCode != http.StatusOK || res.ProtoMajor != 2 || res.Header.Get("Strict-Transport-Security") != strictTransport {
+		t.Errorf("%s %s, header %v", res.Proto, res.Status, res.Header)
+	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"/healthz", nil))(t)
+	if res, err := with(ca, tls.VersionTLS11).Do(req); err == nil {
+		res.Body.Close()
+		t.Error("TLS 1.1 is accepted")
+	}
+	must.OK(t, testcert.Write(must.Get(next.Issue(&x509.Certificate{}, "127.0.0.1"))(t), cert, key))
+	if res := fetch(t, with(next, 0), http.MethodGet, s.URL()+"/healthz", nil); res.StatusCode != http.StatusOK {
+		t.Errorf("after the renewal: %s", res.Status)
+	}
+
+	browser := with(ca, 0)
+	res = fetch(t, browser, http.MethodGet, plain+"/acme/box?tab=drift", http.Header{"Host": {"evil.example"}})
+	if res.StatusCode != http.StatusPermanentRedirect || res.Header.Get("Location") != s.URL()+"/acme/box?tab=drift" {
+		t.Errorf("the redirect is %s to %s", res.Status, res.Header.Get("Location"))
+	}
+	res = fetch(t, browser, http.MethodGet, plain+"//evil.example/", nil)
+	if to := res.Header.Get("Location"); !strings.HasPrefix(to, s.URL()+"/") {
+		t.Errorf("a path with two slashes is redirected to %s", to)
+	}
+	for name, res := range map[string]*http.Response{
+		"a POST":               fetch(t, browser, http.MethodPost, plain+"/api/user", nil),
+		"a request with token": fetch(t, browser, http.MethodGet, plain+"/api/user", http.Header{"Authorization": {"token pul-1"}}),
+	} {
+		if res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s without TLS: %s", name, res.Status)
+		}
+	}
+}
+
+// TestUnixSocket listens on a socket that an ended server has left, behind a proxy that states the clients' addresses.
+func TestUnixSocket(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "http.sock")
+	left := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: path}))(t)
+	left.SetUnlinkOnClose(false)
+	must.OK(t, left.Close())
+
+	log, logged := logtest.NewNullLogger()
+	log.SetLevel(logrus.DebugLevel)
+	c := must.Get(configWith(t, dir, map[string]string{
+		"listen": "unix:" + path, "external_url": "https://deployments.example.com", "client_address": "x-forwarded-for", "trusted_proxies": "unix",
+	}))(t)
+	s := must.Get(New(t.Context(), c, "v1", logrus.NewEntry(log), io.Discard))(t)
+	if info := must.Get(os.Stat(path))(t); info.Mode().Perm() != 0o660 {
+		t.Errorf("the socket has mode %v", info.Mode())
+	}
+	stop := run(t, s)
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	res := fetch(t, client, http.MethodGet, "http://server/api/user", http.Header{"X-Forwarded-For": {"198.51.100.1, 203.0.113.9"}})
+	if res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("without a token: %s", res.Status)
+	}
+	other := must.Get(configWith(t, t.TempDir(), map[string]string{"listen": "unix:" + path, "external_url": "https://a.example.com"}))(t)
+	if _, err := New(t.Context(), other, "v1", storetest.Log(), io.Discard); err == nil || !strings.Contains(err.Error(), "another server is using it") {
+		t.Errorf("a second server on the same socket: %v", err)
+	}
+	must.OK(t, stop())
+	var remote any
+	for _, e := range logged.AllEntries() {
+		if e.Data["path"] == "/api/user" {
+			remote = e.Data["remote"]
+		}
+	}
+	if remote != "203.0.113.9" {
+		t.Errorf("the access log has the address %v", remote)
+	}
+}
+
+func TestNetworkSettings(t *testing.T) {
+	for _, test := range []struct {
+		flags map[string]string
+		want  string
+	}{
+		{map[string]string{"tls_cert_file": "c.pem"}, "set both, or none"},
+		{map[string]string{"tls_key_file": "k.pem"}, "set both, or none"},
+		{map[string]string{"tls_cert_file": "c.pem", "tls_key_file": "k.pem", "external_url": "http://a.example.com"}, "begin it with https"},
+		{map[string]string{"redirect_listen": ":80"}, "does not use TLS"},
+		{map[string]string{"listen": "unix:http.sock"}, "unix:/run/workflow-server/http.sock"},
+		{map[string]string{"client_address": "forwarded"}, "needs trusted_proxies"},
+		{map[string]string{"trusted_proxies": "10.0.0.0/8"}, "trusted_proxies has no effect"},
+		{map[string]string{"client_address": "x-real-ip"}, "client-address"},
+	} {
+		if _, err := configWith(t, t.TempDir(), test.flags); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v: %v, want %q", test.flags, err, test.want)
+		}
+	}
+}
