@@ -111,7 +111,7 @@ func TestOddBytes(t *testing.T) {
 		{"latin-1", token + "organization_name: caf\xE9\n", "FILE:2: is not UTF-8 text: save the file as UTF-8"},
 		{"nul byte", token + "organization_name: a\x00b\n", "FILE:2: contains a control character: remove it"},
 		{"escape", "# \x1b[2J\n" + token, "FILE:1: contains a control character: remove it"},
-		{"too large", token + "#" + strings.Repeat("x", maxFileSize), "FILE: is larger than 1 MiB: check that it is the right file"},
+		{"too large", token + "#" + strings.Repeat("x", 1<<20), "FILE: is larger than 1 MiB: check that it is the right file"},
 		{"nesting", token + "organization_name: " + strings.Repeat("[", 100_000), "FILE:2: is not valid YAML: check the indentation (spaces, no tabs), quotes and colons around this line"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestEmptyFiles(t *testing.T) {
 
 func TestManyProblems(t *testing.T) {
 	var b strings.Builder
-	for i := 0; b.Len() < maxFileSize-100; i++ {
+	for i := 0; b.Len() < 1<<20-100; i++ {
 		fmt.Fprintf(&b, "some_key_%s: x\n", strings.Map(func(r rune) rune { return r - '0' + 'a' }, strconv.Itoa(i)))
 	}
 	begin := time.Now()

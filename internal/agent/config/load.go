@@ -1,18 +1,15 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"workflowagent/internal/settings"
+	"workflowagent/internal/settings/conffile"
 )
 
 // LoadOptions contains the inputs of [Load] other than the content of the configuration file.
@@ -60,54 +57,39 @@ func Load(o LoadOptions) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if found.Path == "" {
-		return load(o, found, nil, 0, 0)
+	var file conffile.File
+	if found.Path != "" {
+		if file, err = conffile.Read(found.Path, o.UID, atRisk); err != nil {
+			return nil, err
+		}
 	}
-	data, info, err := readFile(found.Path, o.UID)
-	if err != nil {
-		return nil, err
-	}
-	return load(o, found, data, info.Mode(), privateMode(info, o.UID))
+	return load(o, found, file)
 }
 
-// privateMode returns the most permissive mode for a file that contains a token. The system
-// service's file belongs to root and is readable by its group; chmod 600 would make it unreadable
-// for the service.
-func privateMode(info fs.FileInfo, uid int) fs.FileMode {
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (int(stat.Uid) != uid || int(stat.Gid) != os.Getegid()) {
-		return 0o640
-	}
-	return newFileMode
-}
+// atRisk is what users who can write the configuration file could change.
+const atRisk = "the commands of this agent"
 
 // LoadText is like [Load], but reads the configuration from text, which is about to be written to
 // path.
 func LoadText(o LoadOptions, path string, text []byte) (*Config, error) {
-	return load(o, Found{Path: path}, text, newFileMode, newFileMode)
+	return load(o, conffile.Found{Path: path}, conffile.File{Path: path, Text: text})
 }
 
-// load merges the file's text and the environment. private is the most permissive mode for a file
-// with a token.
-func load(o LoadOptions, found Found, text []byte, mode, private fs.FileMode) (*Config, error) {
-	c := &Config{meta: meta{file: found.Path}}
-	for _, warning := range found.Warnings {
-		c.warn("%s", warning)
-	}
-	for _, path := range found.Shadowed {
-		c.warn("%s is not used, because %s comes first", path, found.Path)
-	}
+// load merges the file and the environment.
+func load(o LoadOptions, found conffile.Found, file conffile.File) (*Config, error) {
+	c := &Config{meta: meta{file: found.Path, warnings: found.Warnings()}}
 	t := table(c)
 	t.Dirs = o.Dirs()
 	t.SetDefaults()
 	if found.Path != "" {
-		t.ReadFile(found.Path, text)
+		t.ReadFile(found.Path, file.Text)
 		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
-		if !c.Token.IsZero() && mode.Perm()&0o044&^private != 0 {
-			c.warn("%s contains a token and can be read by other users (mode %04o): run chmod %o on it", found.Path, mode.Perm(), private)
+		if warning := file.Exposed("a token"); !c.Token.IsZero() && warning != "" {
+			c.warn("%s", warning)
 		}
 	}
 	fileToken := c.Token
-	env := environment(o.Environ)
+	env := conffile.Environment(o.Environ)
 	t.ReadEnv(func(name string) string { return env[name] })
 	c.checkVariables(t, env)
 	if err := t.Problems.Err(fileToken, c.Token); err != nil {
@@ -148,18 +130,6 @@ func ecsKeys() []string {
 	return []string{"CLUSTER", "SUBNETS", "SECURITY_GROUPS", "LAUNCH_TYPE", "ASSIGN_PUBLIC_IP", "TASK_DEFINITION_TEMPLATE_FILE"}
 }
 
-// environment converts NAME=VALUE pairs to a map. If a name occurs more than once, the last value
-// wins.
-func environment(environ []string) map[string]string {
-	env := make(map[string]string, len(environ))
-	for _, pair := range environ {
-		if name, value, ok := strings.Cut(pair, "="); ok {
-			env[name] = value
-		}
-	}
-	return env
-}
-
 func (c *Config) warn(format string, args ...any) {
 	c.meta.warnings = append(c.meta.warnings, fmt.Sprintf(format, args...))
 }
@@ -170,55 +140,11 @@ const (
 	OldFileName = "pulumi-deployment-agent.yaml"
 )
 
-// Found is the result of a search for the configuration file.
-type Found struct {
-	// Path is the file to read, or "" if no file was found.
-	Path string
-	// Shadowed lists files that are ignored because they come later in the search order.
-	Shadowed []string
-	// Warnings lists the directories that cannot be searched, with the reasons.
-	Warnings []string
-}
-
 // Find locates the configuration file without reading it. The file is the value of --config, which
 // must exist, or the first existing file with either name in the current directory, the home
 // directory, /etc, the installation's root (see installRoot), and the directory of the binary.
-func Find(o LoadOptions) (Found, error) {
-	if o.Path != "" {
-		path, err := o.Dirs().Absolute(o.Path)
-		if err != nil {
-			return Found{}, fmt.Errorf("--config: %w", err)
-		}
-		if _, err := os.Stat(path); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return Found{}, fmt.Errorf("the configuration file %s given with --config does not exist: correct the path or create the file", path)
-			}
-			return Found{}, fmt.Errorf("checking the configuration file given with --config: %w", err)
-		}
-		return Found{Path: path}, nil
-	}
-
-	var found Found
-	var seen []os.FileInfo
-	for _, path := range candidates(o) {
-		info, err := os.Stat(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
-			continue
-		case err != nil:
-			found.Warnings = append(found.Warnings, fmt.Sprintf("searching for a configuration file failed: %v", err))
-			continue
-		case slices.ContainsFunc(seen, func(s os.FileInfo) bool { return os.SameFile(s, info) }):
-			continue // the same directory again, or a link from the old name to the new one
-		}
-		seen = append(seen, info)
-		if found.Path == "" {
-			found.Path = path
-		} else {
-			found.Shadowed = append(found.Shadowed, path)
-		}
-	}
-	return found, nil
+func Find(o LoadOptions) (conffile.Found, error) {
+	return conffile.Find(o.Path, o.Dirs(), candidates(o))
 }
 
 func candidates(o LoadOptions) []string {
@@ -257,49 +183,4 @@ func (o LoadOptions) brewEtc() string {
 		return ""
 	}
 	return filepath.Join(prefix, "etc")
-}
-
-// readFile reads a configuration file. It rejects a file that users other than root and uid could
-// have written.
-func readFile(path string, uid int) ([]byte, fs.FileInfo, error) {
-	// O_NONBLOCK prevents a named pipe from blocking the start forever. The checks apply to the
-	// open file, which cannot be replaced between the checks and the read.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
-	}
-	defer func() { _ = f.Close() }() // nothing was written, so the error can be ignored
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
-	}
-	if err := checkFile(path, info, uid); err != nil {
-		return nil, nil, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration file: %w", err)
-	}
-	if len(data) > maxFileSize {
-		return nil, nil, fmt.Errorf("%s: is larger than 1 MiB: check that it is the right file", path)
-	}
-	return data, info, nil
-}
-
-func checkFile(path string, info os.FileInfo, uid int) error {
-	switch {
-	case info.IsDir():
-		return fmt.Errorf("%s: is a directory: name the configuration file in it", path)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s: is not a regular file: name a configuration file", path)
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid != 0 && int(stat.Uid) != uid {
-		return fmt.Errorf("%s: belongs to user %d, who could change the commands of this agent: change its owner to root or to user %d (chown %d)",
-			path, stat.Uid, uid, uid)
-	}
-	if info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s: can be written by other users (mode %04o), who could change the commands of this agent: run chmod go-w on it",
-			path, info.Mode().Perm())
-	}
-	return nil
 }

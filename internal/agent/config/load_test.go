@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/settings"
+	"workflowagent/internal/settings/conffile"
 )
 
 const testToken = "pul-0123456789abcdef"
@@ -397,9 +398,9 @@ func TestProcessOptions(t *testing.T) {
 	t.Setenv("PULUMI_AGENT_TOKEN", testToken)
 	o := ProcessOptions("x.yaml")
 	if o.Path != "x.yaml" || o.Cwd == "" || o.Etc != "/etc" || !filepath.IsAbs(o.Binary) || o.TempDir == "" || o.UID != os.Geteuid() {
-		t.Errorf("got %+v", slices.Sorted(maps.Keys(environment(o.Environ))))
+		t.Errorf("got %+v", slices.Sorted(maps.Keys(conffile.Environment(o.Environ))))
 	}
-	if environment(o.Environ)["PULUMI_AGENT_TOKEN"] != testToken {
+	if conffile.Environment(o.Environ)["PULUMI_AGENT_TOKEN"] != testToken {
 		t.Error("the environment is not the process's")
 	}
 }

@@ -151,11 +151,7 @@ func (c *Config) CACertificates() ([]byte, error) {
 	return data, nil
 }
 
-// File size limits in bytes. Real files are much smaller.
-const (
-	maxFileSize   = 1 << 20
-	maxBundleSize = 16 << 20
-)
+const maxBundleSize = 16 << 20 // bytes; real files are much smaller
 
 func (c *Config) validateLists(fail func(key, what string)) {
 	switch {

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/settings"
+	"workflowagent/internal/settings/conffile"
 )
 
 // Options configure [Run].
@@ -130,7 +131,7 @@ func (o Options) write(ctx context.Context, path string, was, text []byte, chang
 		fmt.Fprintln(o.Out, "Nothing to change: the file has these settings.")
 		return nil
 	}
-	note, err := config.Write(path, text)
+	note, err := conffile.Write(path, text)
 	if err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
 	}
