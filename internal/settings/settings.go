@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -46,6 +47,11 @@ type Field struct {
 	// Requirement states when the key must be set; "" means never.
 	Requirement string
 	Doc         string
+	// Credential names the service manager's credential with the secret, or with the file that this
+	// setting names. "" means none.
+	Credential string
+	// Reload is set if the program applies a change of the setting while it runs.
+	Reload bool
 
 	envOnly bool
 }
@@ -165,6 +171,18 @@ func (t *Table) ReadFlags(given map[string]string) {
 	}
 }
 
+// Changed returns the keys, in the order of the table, whose values differ in another table of the
+// same settings.
+func (t *Table) Changed(other *Table) []string {
+	var keys []string
+	for _, f := range t.Fields() {
+		if o := other.field(f.Key); o == nil || !reflect.DeepEqual(f.Value, o.Value) {
+			keys = append(keys, f.Key)
+		}
+	}
+	return keys
+}
+
 // Setting is an effective value in a form for display.
 type Setting struct {
 	Key    string
@@ -228,11 +246,13 @@ type Source struct {
 // IsDefault reports whether no file, variable or flag sets the value.
 func (s Source) IsDefault() bool { return s.Kind == "" || s.Kind == FromDefault }
 
-// String returns "default", "FILE:LINE", "env NAME" or "flag --NAME".
+// String returns "default", "FILE:LINE", "FILE", "env NAME" or "flag --NAME".
 func (s Source) String() string {
 	switch {
 	case s.IsDefault():
 		return string(FromDefault)
+	case s.Kind == FromFile && s.Line == 0:
+		return s.Name // a file that contains only this value
 	case s.Kind == FromFile:
 		return s.Name + ":" + strconv.Itoa(s.Line)
 	default:

@@ -179,19 +179,30 @@ func (f *Field) parseEntry(e entry, dirs Dirs) (isSet bool, err error) {
 }
 
 func (t *Table) suggestion(key string) string {
-	best, bestDistance := "", 4
+	var keys []string
 	for _, f := range t.Fields() {
-		if d := distance(strings.ReplaceAll(strings.ToLower(key), "-", "_"), f.Key); !f.envOnly && d < bestDistance {
-			best, bestDistance = f.Key, d
+		if !f.envOnly {
+			keys = append(keys, f.Key)
 		}
 	}
-	if best == "" {
-		return "correct its spelling or remove it"
+	if near := Nearest(strings.ReplaceAll(key, "-", "_"), keys); near != "" {
+		return "did you mean " + near + "?"
 	}
-	return "did you mean " + best + "?"
+	return "correct its spelling or remove it"
 }
 
-// distance returns the edit distance between two keys.
+// Nearest returns the word that a misspelled one probably means, or "".
+func Nearest(misspelled string, words []string) string {
+	best, bestDistance := "", 4
+	for _, word := range words {
+		if d := distance(strings.ToLower(misspelled), word); d < bestDistance {
+			best, bestDistance = word, d
+		}
+	}
+	return best
+}
+
+// distance returns the edit distance between two words.
 func distance(a, b string) int {
 	if len(a) > 40 {
 		return len(a)
