@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/store"
@@ -34,7 +35,7 @@ func newTokenCommand() *cobra.Command {
 		if *expires < 0 {
 			return errors.New("--expires must not be negative")
 		}
-		return withDatabase(cmd, load, func(_ server.Config, db *store.DB, log *logrus.Entry) error {
+		return withDatabase(cmd, load, func(_ config.Config, db *store.DB, log *logrus.Entry) error {
 			ids := identity.New(db, log)
 			u, err := ids.UserByLogin(cmd.Context(), *user)
 			if err != nil {
@@ -74,7 +75,7 @@ func newUserCommand() *cobra.Command {
 	create.RunE = func(cmd *cobra.Command, args []string) error {
 		n.Login = args[0]
 		n.Name = cmp.Or(n.Name, n.Login)
-		return withDatabase(cmd, load, func(_ server.Config, db *store.DB, log *logrus.Entry) error {
+		return withDatabase(cmd, load, func(_ config.Config, db *store.DB, log *logrus.Entry) error {
 			text, err := identity.New(db, log).CreateUser(cmd.Context(), n)
 			if err != nil {
 				return err
@@ -102,7 +103,7 @@ func newOrgCommand() *cobra.Command {
 	admin := create.Flags().String("admin", "", "login of the organization's first administrator (required)")
 	_ = create.MarkFlagRequired("admin") // fails only for an undefined flag
 	create.RunE = func(cmd *cobra.Command, args []string) error {
-		return withDatabase(cmd, load, func(_ server.Config, db *store.DB, log *logrus.Entry) error {
+		return withDatabase(cmd, load, func(_ config.Config, db *store.DB, log *logrus.Entry) error {
 			ctx := audit.By(cmd.Context(), audit.WayCommand, audit.Actor{})
 			o, err := identity.New(db, log).CreateOrganization(ctx, args[0], *admin)
 			if err != nil {
@@ -127,7 +128,7 @@ func newSecretsCommand() *cobra.Command {
 	}
 	load := configFlags(rotate, "data_dir", "database", "master_key_file")
 	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd, load, func(cfg server.Config, db *store.DB, _ *logrus.Entry) error {
+		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, _ *logrus.Entry) error {
 			keys, err := server.OpenSecrets(cmd.Context(), cfg, db)
 			if err != nil {
 				return err
@@ -141,7 +142,7 @@ func newSecretsCommand() *cobra.Command {
 
 // withDatabase runs work on the configured database. A server may be using the database at the same
 // time.
-func withDatabase(cmd *cobra.Command, load func() (server.Config, error), work func(server.Config, *store.DB, *logrus.Entry) error) error {
+func withDatabase(cmd *cobra.Command, load func() (config.Config, error), work func(config.Config, *store.DB, *logrus.Entry) error) error {
 	cfg, err := load()
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ func newAdminCommand() *cobra.Command {
 	}
 	load := configFlags(signIn, "data_dir", "database", "external_url", "console_url", "listen")
 	signIn.RunE = func(cmd *cobra.Command, args []string) error {
-		return withDatabase(cmd, load, func(cfg server.Config, db *store.DB, log *logrus.Entry) error {
+		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, log *logrus.Entry) error {
 			u, err := identity.New(db, log).UserByLogin(cmd.Context(), args[0])
 			if err != nil {
 				return err

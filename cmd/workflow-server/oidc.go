@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/server"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/store"
@@ -109,8 +110,8 @@ func newOIDCCheckCommand() *cobra.Command {
 }
 
 // withIssuer runs work with the issuer of the configured database.
-func withIssuer(cmd *cobra.Command, load func() (server.Config, error), work func(*issuer.Service) error) error {
-	return withDatabase(cmd, load, func(cfg server.Config, db *store.DB, log *logrus.Entry) error {
+func withIssuer(cmd *cobra.Command, load func() (config.Config, error), work func(*issuer.Service) error) error {
+	return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, log *logrus.Entry) error {
 		secrets, err := server.OpenSecrets(cmd.Context(), cfg, db)
 		if err != nil {
 			return err
@@ -120,7 +121,7 @@ func withIssuer(cmd *cobra.Command, load func() (server.Config, error), work fun
 }
 
 // withNamedIssuer is [withIssuer] for work that needs the issuer's URL.
-func withNamedIssuer(cmd *cobra.Command, load func() (server.Config, error), work func(*issuer.Service) error) error {
+func withNamedIssuer(cmd *cobra.Command, load func() (config.Config, error), work func(*issuer.Service) error) error {
 	return withIssuer(cmd, load, func(s *issuer.Service) error {
 		if s.URL() == "" {
 			return errors.New("the issuer's URL is unknown: set oidc_issuer_url or external_url as the server does")

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/sys/filelock"
@@ -18,8 +19,8 @@ import (
 
 // lockDatabase ensures that only one server uses a SQLite database, because each server keeps
 // leases in memory that others cannot read. Servers on PostgreSQL share a database by design.
-func lockDatabase(cfg Config) (*filelock.Lock, error) {
-	path, ok := strings.CutPrefix(cfg.database(), "sqlite:")
+func lockDatabase(cfg config.Config) (*filelock.Lock, error) {
+	path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:")
 	if !ok {
 		return nil, nil //nolint:nilnil // nothing to lock
 	}

@@ -15,7 +15,7 @@ import (
 // describe returns the description of the server for the console.
 func (s *Server) describe(version string) agents.Server {
 	return agents.Server{
-		Version: version, Database: databaseName(s.cfg.database()), Data: s.cfg.DataDir, Started: time.Now(),
+		Version: version, Database: databaseName(s.cfg.DSN()), Data: s.cfg.DataDir, Started: time.Now(),
 		Subsystems: func() []string {
 			names := make([]string, len(s.subsystems))
 			for i, sub := range s.subsystems {

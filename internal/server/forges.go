@@ -18,7 +18,7 @@ import (
 
 // newIntegrations returns the service that connects organizations to forges.
 func (s *Server) newIntegrations(secrets *keyring.Ring) *integrations.Service {
-	return integrations.New(s.db, integrations.Options{Log: s.logOf("integrations"), Secrets: secrets, Forges: catalog.Forges(), ExternalURL: s.cfg.ExternalURL, Reach: s.cfg.reach()})
+	return integrations.New(s.db, integrations.Options{Log: s.logOf("integrations"), Secrets: secrets, Forges: catalog.Forges(), ExternalURL: s.cfg.ExternalURL, Reach: s.cfg.Reach()})
 }
 
 // newDispatch returns the service that deploys what forges report, and adds its background work.

@@ -18,12 +18,9 @@ import (
 
 	"workflowagent/internal/connlimit"
 	"workflowagent/internal/protocol"
-	"workflowagent/internal/server/api/clientaddr"
 	"workflowagent/internal/server/certfile"
+	"workflowagent/internal/server/config"
 )
-
-// unixPrefix begins a setting listen that names a unix socket.
-const unixPrefix = "unix:"
 
 // strictTransport tells browsers to use only https for a year (RFC 6797).
 const strictTransport = "max-age=31536000"
@@ -31,7 +28,7 @@ const strictTransport = "max-age=31536000"
 // listen listens on host:port, or on a unix socket. It replaces the socket of a server that has ended.
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	var lc net.ListenConfig
-	path, isUnix := strings.CutPrefix(address, unixPrefix)
+	path, isUnix := strings.CutPrefix(address, config.UnixPrefix)
 	if !isUnix {
 		l, err := lc.Listen(ctx, "tcp", address)
 		if err != nil {
@@ -93,7 +90,7 @@ func (s *Server) warnOfPlainText() {
 
 // prepareHTTP sets the server for requests. It counts connections where the HTTP server can tell which are idle.
 func (s *Server) prepareHTTP() {
-	handler := s.cfg.trust().Handler(s.handler)
+	handler := s.cfg.Trust().Handler(s.handler)
 	if s.certificate != nil {
 		handler = withHeader(handler, "Strict-Transport-Security", strictTransport)
 	}
@@ -112,7 +109,7 @@ func (s *Server) prepareHTTP() {
 		s.log.Warnf("the server can open only %d files, which is too few for %d connections: raise the limit of open files (LimitNOFILE in systemd, ulimit -n)", files, most)
 	}
 	s.connections = connlimit.HTTP(s.http, most)
-	s.listener = s.connections.Listener(s.cfg.trust().Listener(s.listener))
+	s.listener = s.connections.Listener(s.cfg.Trust().Listener(s.listener))
 	if s.redirects != nil {
 		s.redirect = &http.Server{Handler: redirect(s.cfg), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: s.http.ErrorLog}
 		s.redirects = connlimit.HTTP(s.redirect, connlimit.Small).Listener(s.redirects)
@@ -140,7 +137,7 @@ func withHeader(next http.Handler, name, value string) http.Handler {
 
 // redirect sends browsers to https. It does not forward other requests, because their client should learn that it
 // has sent its token in plain text.
-func redirect(cfg Config) http.Handler {
+func redirect(cfg config.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := cfg.ExternalURL
 		if console, err := url.Parse(string(cfg.Console())); err == nil && strings.EqualFold(r.Host, console.Hostname()) {
@@ -166,9 +163,4 @@ func serve(server *http.Server, l net.Listener) error {
 		return nil
 	}
 	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
-}
-
-// trust says which proxies are believed about the addresses of clients.
-func (c Config) trust() clientaddr.Trust {
-	return clientaddr.Trust{Source: c.ClientAddress, Proxies: c.TrustedProxies}
 }

@@ -20,13 +20,14 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/dev/testcert"
+	"workflowagent/internal/server/config"
 )
 
-func configWith(t *testing.T, dir string, flags map[string]string) (Config, error) {
+func configWith(t *testing.T, dir string, flags map[string]string) (config.Config, error) {
 	t.Helper()
 	all := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}
 	maps.Copy(all, flags)
-	return LoadConfig("", all, noEnv)
+	return config.Load(config.LoadOptions{Flags: all, Cwd: dir})
 }
 
 func fetch(t *testing.T, client *http.Client, method, url string, header http.Header) *http.Response {
@@ -136,25 +137,5 @@ func TestUnixSocket(t *testing.T) {
 	}
 	if remote != "203.0.113.9" {
 		t.Errorf("the access log has the address %v", remote)
-	}
-}
-
-func TestNetworkSettings(t *testing.T) {
-	for _, test := range []struct {
-		flags map[string]string
-		want  string
-	}{
-		{map[string]string{"tls_cert_file": "c.pem"}, "set both, or none"},
-		{map[string]string{"tls_key_file": "k.pem"}, "set both, or none"},
-		{map[string]string{"tls_cert_file": "c.pem", "tls_key_file": "k.pem", "external_url": "http://a.example.com"}, "begin it with https"},
-		{map[string]string{"redirect_listen": ":80"}, "does not use TLS"},
-		{map[string]string{"listen": "unix:http.sock"}, "unix:/run/workflow-server/http.sock"},
-		{map[string]string{"client_address": "forwarded"}, "needs trusted_proxies"},
-		{map[string]string{"trusted_proxies": "10.0.0.0/8"}, "trusted_proxies has no effect"},
-		{map[string]string{"client_address": "x-real-ip"}, "client-address"},
-	} {
-		if _, err := configWith(t, t.TempDir(), test.flags); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%v: %v, want %q", test.flags, err, test.want)
-		}
 	}
 }

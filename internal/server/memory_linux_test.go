@@ -64,8 +64,8 @@ func startBounded(t *testing.T) *boundedServer {
 	}
 	g := &boundedServer{t: t, cmd: exec.Command(bin, "serve"), ended: make(chan error, 1)}
 	data := filepath.Join(dir, "data")
-	g.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit), EnvPrefix+"LISTEN=127.0.0.1:0",
-		EnvPrefix+"DATA_DIR="+data, EnvPrefix+"ORGANIZATION=acme", EnvPrefix+"LOG_FORMAT=json")
+	g.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit), "WORKFLOW_SERVER_LISTEN=127.0.0.1:0",
+		"WORKFLOW_SERVER_DATA_DIR="+data, "WORKFLOW_SERVER_ORGANIZATION=acme", "WORKFLOW_SERVER_LOG_FORMAT=json")
 	log, err := g.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

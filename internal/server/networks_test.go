@@ -16,51 +16,10 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
-
-// TestFormerNameOfNetworks sets the networks under both names. Neither name overrides the other, in
-// whatever place it is set.
-func TestFormerNameOfNetworks(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "server.yaml")
-	for _, test := range []struct {
-		file  string
-		flags map[string]string
-		env   string // of webhook_networks
-		want  string
-	}{
-		{"", nil, "", ""},
-		{"outbound_networks: 10.1.0.0/16, 10.2.0.0/16\n", nil, "", "10.1.0.0/16 10.2.0.0/16"},
-		{"webhook_networks: 10.3.0.0/16\n", nil, "", "10.3.0.0/16"},
-		{"webhook_networks: 10.3.0.0/16\noutbound_networks: 10.1.0.0/16\n", nil, "", "10.1.0.0/16 10.3.0.0/16"},
-		{"webhook_networks: 10.3.0.0/16\n", map[string]string{"outbound_networks": "10.4.0.0/16"}, "", "10.4.0.0/16 10.3.0.0/16"},
-		{"webhook_networks: 10.3.0.0/16\n", map[string]string{"outbound_networks": "10.4.0.0/16"}, "10.5.0.0/16", "10.4.0.0/16 10.5.0.0/16"},
-		{"outbound_networks: 10.1.0.0/16\n", map[string]string{"webhook_networks": "10.1.0.0/16"}, "", "10.1.0.0/16 10.1.0.0/16"},
-	} {
-		if err := os.WriteFile(file, []byte(test.file), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, err := LoadConfig(file, test.flags, func(name string) string {
-			if name == EnvPrefix+"WEBHOOK_NETWORKS" {
-				return test.env
-			}
-			return ""
-		})
-		reach := c.reach()
-		if got := strings.Trim(fmt.Sprint(reach.Internal), "[]"); err != nil || got != test.want || reach.Anywhere {
-			t.Errorf("%q %v %q: got %q, %v, want %q", test.file, test.flags, test.env, got, err, test.want)
-		}
-	}
-	for _, key := range []string{"outbound_networks", "webhook_networks"} {
-		_, err := LoadConfig("", map[string]string{key: "10.1.0.0/16, 10.1.2.3"}, noEnv)
-		for _, want := range []string{"--" + strings.ReplaceAll(key, "_", "-"), "entry 2 is not a network", "192.168.1.20/32"} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("an address in %s: %v, want %q", key, err, want)
-			}
-		}
-	}
-}
 
 // TestNetworksOfOutgoingCalls gives this machine's address to everything that the server calls for an
 // organization.
@@ -72,7 +31,7 @@ func TestNetworksOfOutgoingCalls(t *testing.T) {
 		c := testConfig(t, dir)
 		if setting != "" {
 			var err error
-			if c, err = LoadConfig("", map[string]string{"listen": c.Listen, "data_dir": dir, "organization": "acme", setting: "127.0.0.0/8"}, noEnv); err != nil {
+			if c, err = config.Load(config.LoadOptions{Flags: map[string]string{"listen": c.Listen, "data_dir": dir, "organization": "acme", setting: "127.0.0.0/8"}, Cwd: dir}); err != nil {
 				t.Fatal(err)
 			}
 		}

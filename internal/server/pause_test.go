@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/config"
 )
 
 // serveEnv makes the test binary run a server, configured by the environment.
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 
 func serveForTest() error {
 	ctx := context.Background()
-	cfg, err := LoadConfig("", nil, os.Getenv)
+	cfg, err := config.Load(config.ProcessOptions("", nil))
 	if err != nil {
 		return err
 	}
@@ -66,8 +67,8 @@ type serverProcess struct {
 func startServerProcess(t *testing.T, dir string, settings ...string) *serverProcess {
 	t.Helper()
 	p := &serverProcess{t: t, dir: dir, settings: append(settings,
-		serveEnv+"=1", EnvPrefix+"LISTEN=127.0.0.1:0", EnvPrefix+"DATA_DIR="+dir, EnvPrefix+"ORGANIZATION=acme",
-		EnvPrefix+"UPDATE_LEASE="+pauseLease.String())}
+		serveEnv+"=1", "WORKFLOW_SERVER_LISTEN=127.0.0.1:0", "WORKFLOW_SERVER_DATA_DIR="+dir, "WORKFLOW_SERVER_ORGANIZATION=acme",
+		"WORKFLOW_SERVER_UPDATE_LEASE="+pauseLease.String())}
 	p.start()
 	t.Cleanup(p.kill)
 	return p
@@ -360,7 +361,7 @@ func sharedSettings(t *testing.T, dsn string) []string {
 	if err := os.WriteFile(key, []byte(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return []string{EnvPrefix + "DATABASE=" + dsn, EnvPrefix + "MASTER_KEY_FILE=" + key}
+	return []string{"WORKFLOW_SERVER_DATABASE=" + dsn, "WORKFLOW_SERVER_MASTER_KEY_FILE=" + key}
 }
 
 func TestDatabaseThatTakesNoWrites(t *testing.T) {

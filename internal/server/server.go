@@ -28,6 +28,7 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/certfile"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/console"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/deployments"
@@ -54,7 +55,7 @@ import (
 
 // Server is a control plane that listens but does not serve yet.
 type Server struct {
-	cfg         Config
+	cfg         config.Config
 	log         *logrus.Entry
 	listener    net.Listener
 	connections *connlimit.Limiter
@@ -77,7 +78,7 @@ type Server struct {
 
 // New opens the database, sets up an empty installation, and listens. It writes messages for the
 // operator, such as the location of the first access token, to notices.
-func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
+func New(ctx context.Context, cfg config.Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
 	s := &Server{cfg: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{})}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() {
@@ -122,7 +123,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	service := s.newDeployments(poolService, forges, secrets)
 	s.triggers = triggers.New(s.db, service, s.logOf("schedules"))
 	hooks := webhooks.New(s.db, webhooks.Options{
-		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Reach: s.cfg.reach()}, Deploy: service.CreateIn,
+		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Reach: s.cfg.Reach()}, Deploy: service.CreateIn,
 	})
 	s.subsystems = append(
 		s.ownSubsystems(), Subsystem{Name: "deployments", Run: service.Run},
@@ -137,7 +138,7 @@ func New(ctx context.Context, cfg Config, version string, log *logrus.Entry, not
 	}
 	sessions := signin.New(s.db, signin.Options{Log: s.logOf("sign-in"), Identity: s.identity, NoTokens: !s.cfg.TokenSignIn})
 	s.subsystems = append(s.subsystems, Subsystem{Name: "sessions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, sessions.Sweep) }})
-	trust := oidc.New(s.db, &outbound.Client{Reach: s.cfg.reach()}, s.logOf("oidc"))
+	trust := oidc.New(s.db, &outbound.Client{Reach: s.cfg.Reach()}, s.logOf("oidc"))
 	if err := errors.Join(forges.WarnOfKept(ctx), trust.WarnOfKept(ctx)); err != nil {
 		return nil, err
 	}
@@ -260,32 +261,32 @@ func programDir() string {
 }
 
 // OpenDatabase opens the database of a configuration.
-func OpenDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB, error) {
-	return store.Open(ctx, cfg.database(), databaseOptions(cfg, log))
+func OpenDatabase(ctx context.Context, cfg config.Config, log *logrus.Entry) (*store.DB, error) {
+	return store.Open(ctx, cfg.DSN(), databaseOptions(cfg, log))
 }
 
-func databaseOptions(cfg Config, log *logrus.Entry) store.Options {
+func databaseOptions(cfg config.Config, log *logrus.Entry) store.Options {
 	return store.Options{Log: log.WithField("subsystem", "store"), BlobDir: filepath.Join(cfg.DataDir, "blobs")}
 }
 
 // OpenExistingDatabase opens the database of a configuration for a command. It returns an error if
 // no server has created the database: a command in the wrong directory must not create one there. It
 // never updates the schema, because an older server may be running.
-func OpenExistingDatabase(ctx context.Context, cfg Config, log *logrus.Entry) (*store.DB, error) {
-	if path, ok := strings.CutPrefix(cfg.database(), "sqlite:"); ok && path != "" {
+func OpenExistingDatabase(ctx context.Context, cfg config.Config, log *logrus.Entry) (*store.DB, error) {
+	if path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:"); ok && path != "" {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("the database %s does not exist: use the settings data_dir and database of the server", path)
 		}
 	}
 	opts := databaseOptions(cfg, log)
 	opts.Existing = true
-	return store.Open(ctx, cfg.database(), opts)
+	return store.Open(ctx, cfg.DSN(), opts)
 }
 
 // OpenSecrets opens a database's key ring with the configured master key. It creates the key if it
 // is missing and the database is not shared: on a shared database, a server with a new key could
 // not read the other servers' secrets.
-func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, error) {
+func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring.Ring, error) {
 	path := cmp.Or(cfg.MasterKeyFile, filepath.Join(cfg.DataDir, "master-key"))
 	key, err := keyring.LoadMasterKey(path, cfg.MasterKeyFile == "")
 	if err != nil {
@@ -295,7 +296,7 @@ func OpenSecrets(ctx context.Context, cfg Config, db *store.DB) (*keyring.Ring, 
 }
 
 // NewIssuer returns the issuer of a configuration.
-func NewIssuer(cfg Config, db *store.DB, secrets *keyring.Ring, log *logrus.Entry) *issuer.Service {
+func NewIssuer(cfg config.Config, db *store.DB, secrets *keyring.Ring, log *logrus.Entry) *issuer.Service {
 	return issuer.New(db, issuer.Options{
 		Log: log, Secrets: secrets, URL: cfg.Issuer(), Rotation: cfg.KeyRotation, Audiences: cfg.Audiences, SessionTags: cfg.SessionTags,
 	})

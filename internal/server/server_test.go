@@ -17,14 +17,15 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/workflow"
 )
 
-func testConfig(t *testing.T, dir string) Config {
+func testConfig(t *testing.T, dir string) config.Config {
 	t.Helper()
-	c, err := LoadConfig("", map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}, noEnv)
+	c, err := config.Load(config.LoadOptions{Flags: map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}, Cwd: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -38,7 +39,7 @@ type Server struct {
 	// Token is the access token of the administrator.
 	Token string
 
-	cfg    server.Config
+	cfg    config.Config
 	openDB func() (*store.DB, error)
 }
 
@@ -55,7 +56,7 @@ func With(t testing.TB, settings map[string]string, work ...string) *Server {
 	dir := t.TempDir()
 	values := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": Org, "outbound_networks": "127.0.0.0/8"}
 	maps.Copy(values, settings)
-	cfg, err := server.LoadConfig("", values, func(string) string { return "" })
+	cfg, err := config.Load(config.LoadOptions{Flags: values, Cwd: dir})
 	if err != nil {
 		t.Fatalf("configuring the server: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
@@ -38,7 +39,7 @@ func (w *world) integration(t *testing.T) string {
 		}, nil)
 	}
 	must.OK(t, err)
-	cfg := must.Get(server.LoadConfig("", map[string]string{"data_dir": w.Server.DataDir}, func(string) string { return "" }))(t)
+	cfg := must.Get(config.Load(config.LoadOptions{Flags: map[string]string{"data_dir": w.Server.DataDir}}))(t)
 	db := must.Get(server.OpenDatabase(context.WithoutCancel(ctx), cfg, storetest.Log()))(t)
 	defer db.Close()
 	must.OK(t, db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return report(tx, made.ID) }))

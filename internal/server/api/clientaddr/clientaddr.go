@@ -63,6 +63,22 @@ func (p *Proxies) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// String returns the proxies in the form of the setting.
+func (p Proxies) String() string {
+	var entries []string
+	for _, network := range p.Networks {
+		if network.IsSingleIP() {
+			entries = append(entries, network.Addr().String())
+		} else {
+			entries = append(entries, network.String())
+		}
+	}
+	if p.Unix {
+		entries = append(entries, unix)
+	}
+	return strings.Join(entries, ", ")
+}
+
 // Empty reports whether no proxy is trusted.
 func (p Proxies) Empty() bool { return len(p.Networks) == 0 && !p.Unix }
 

@@ -1,0 +1,156 @@
+// Package config provides the server's configuration: one struct and its table of settings.
+package config
+
+import (
+	"cmp"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/api/clientaddr"
+	"workflowagent/internal/server/identity/issuer"
+	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/settings"
+)
+
+// Config is the configuration of a server. Each exported field has exactly one row in the table of
+// settings (fields.go), which documents the field. A test enforces this.
+type Config struct {
+	Listen               string // host:port, or [UnixPrefix] and a path
+	TLSCert              string // "" means no TLS
+	TLSKey               string
+	RedirectListen       string // "" means none
+	ClientAddress        string // one of clientaddr.Sources
+	TrustedProxies       clientaddr.Proxies
+	DataDir              string
+	Database             Database
+	DatabasePassword     settings.Secret
+	DatabasePasswordFile string // read by Load
+	ExternalURL          string // "" is the listening address
+	ConsoleURL           string // "" follows from ExternalURL
+	TokenSignIn          bool
+	SignInFile           string // "" is none
+	Organization         string
+	MasterKeyFile        string // "" is a file in DataDir, created if missing
+	MetricsToken         settings.Secret
+	MetricsTokenFile     string // read by Load
+	LogLevel             logrus.Level
+	LogFormat            string // text or json
+	UpdateLease          time.Duration
+	DefaultImage         string
+	MaxDeployments       int64
+	JobLease             time.Duration
+	JobLost              time.Duration
+	ForgePoll            time.Duration
+	KeepStates           int64
+	KeepStatesFor        time.Duration // 0 means forever
+	KeepLogsFor          time.Duration // 0 means forever
+	Quota                int64         // 0 means no limit
+	Networks             Networks
+	WebhookNetworks      Networks // the former name of Networks; adds to it
+	ShutdownTimeout      time.Duration
+	Runners              int    // 0 means none
+	RunnersOrg           string // "" means the only one
+	RunnersUser          string
+	RunnersTarget        string // runners.Docker or runners.Process
+	RunnersDir           string
+	TrustAll             bool
+	Releases             string // "" means none
+	IssuerURL            string // "" is a path of ExternalURL
+	KeyRotation          time.Duration
+	Audiences            []string
+	SessionTags          bool
+
+	meta meta
+}
+
+type meta struct {
+	file     string
+	sources  map[string]settings.Source
+	warnings []string
+}
+
+// File returns the path of the configuration file, or "" if none was read.
+func (c Config) File() string { return c.meta.file }
+
+// Warnings returns the problems that do not prevent the server from starting, one sentence each.
+func (c Config) Warnings() []string { return c.meta.warnings }
+
+// Source returns the origin of the key's value.
+func (c Config) Source(key string) settings.Source { return c.meta.sources[key] }
+
+// Settings returns all effective values in the order of the reference documentation.
+func (c Config) Settings() []settings.Setting { return table(&c).Effective(c.meta.sources) }
+
+// Changed returns the keys whose values differ in another configuration: those whose change a
+// running server applies, and those that need a restart.
+func (c Config) Changed(other Config) (applied, restart []string) {
+	t := table(&c)
+	reload := map[string]bool{}
+	for _, f := range t.Fields() {
+		reload[f.Key] = f.Reload
+	}
+	for _, key := range t.Changed(table(&other)) {
+		if reload[key] {
+			applied = append(applied, key)
+		} else {
+			restart = append(restart, key)
+		}
+	}
+	return applied, restart
+}
+
+// Reach says which addresses organizations may make the server call.
+func (c Config) Reach() outbound.Reach {
+	return outbound.Reach{Internal: slices.Concat(c.Networks, c.WebhookNetworks)}
+}
+
+// Trust says which proxies are believed about the addresses of clients.
+func (c Config) Trust() clientaddr.Trust {
+	return clientaddr.Trust{Source: c.ClientAddress, Proxies: c.TrustedProxies}
+}
+
+// DSN returns the database to open, with its password. Do not print it.
+func (c Config) DSN() string {
+	if c.Database == "" {
+		return "sqlite:" + filepath.Join(c.DataDir, "server.db")
+	}
+	if c.DatabasePassword.IsZero() {
+		return string(c.Database)
+	}
+	u, err := url.Parse(string(c.Database))
+	if err != nil {
+		return string(c.Database) // Load has refused it
+	}
+	u.User = url.UserPassword(u.User.Username(), c.DatabasePassword.Reveal())
+	return u.String()
+}
+
+// Console returns the URL of the console.
+func (c Config) Console() links.Console {
+	if c.ConsoleURL != "" {
+		return links.Console(c.ConsoleURL)
+	}
+	return links.Of(c.ExternalURL)
+}
+
+// ConsoleOrListen returns the URL of the console. For a configuration without URLs, known is not set,
+// and the URL is a guess from the address to listen on.
+func (c Config) ConsoleOrListen() (address string, known bool) {
+	known = c.ExternalURL != "" || c.ConsoleURL != ""
+	c.ExternalURL = cmp.Or(c.ExternalURL, "http://"+c.Listen)
+	return string(c.Console()), known
+}
+
+// Issuer returns the URL of the issuer of identity tokens, or "" if it depends on the address
+// listened on.
+func (c Config) Issuer() string {
+	if c.IssuerURL == "" && c.ExternalURL != "" {
+		return c.ExternalURL + issuer.Path
+	}
+	return c.IssuerURL
+}

@@ -1,0 +1,177 @@
+package config
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/runners"
+	"workflowagent/internal/settings"
+	"workflowagent/internal/settings/conffile"
+)
+
+// FileName is the name of the configuration file.
+const FileName = "workflow-server.yaml"
+
+// atRisk is what users who can write the configuration file could change.
+const atRisk = "the settings of this server"
+
+// LoadOptions contains the inputs of [Load] other than the content of files.
+type LoadOptions struct {
+	// Path is the value of --config. If it is "", Load searches for a file.
+	Path string
+	// Cwd, Home and Etc are the directories to search. An empty name is skipped.
+	Cwd, Home, Etc string
+	// Binary is the path of the server's binary, with symbolic links resolved.
+	Binary  string
+	Environ []string
+	UID     int
+	// Flags contains the values of the given flags by key.
+	Flags map[string]string
+}
+
+// ProcessOptions returns the options for the running process. The path is the value of --config, or
+// "". Values that cannot be determined stay empty.
+func ProcessOptions(path string, flags map[string]string) LoadOptions {
+	o := LoadOptions{Path: path, Etc: "/etc/workflow-server", Environ: os.Environ(), UID: os.Geteuid(), Flags: flags, Home: os.Getenv("HOME")}
+	if o.Path == "" {
+		o.Path = os.Getenv(envPrefix + "CONFIG")
+	}
+	if cwd, err := os.Getwd(); err == nil {
+		o.Cwd = cwd
+	}
+	if binary, err := os.Executable(); err == nil {
+		o.Binary = binary
+		if resolved, err := filepath.EvalSymlinks(binary); err == nil {
+			o.Binary = resolved
+		}
+	}
+	return o
+}
+
+// Dirs returns the base directories for relative paths.
+func (o LoadOptions) Dirs() settings.Dirs { return settings.Dirs{Cwd: o.Cwd, Home: o.Home} }
+
+// Find locates the configuration file without reading it. The file is the value of --config, which
+// must exist, or the first existing file in the current directory, the home directory,
+// /etc/workflow-server and the directory of the binary.
+func Find(o LoadOptions) (conffile.Found, error) {
+	dirs := []string{o.Cwd, o.Home, o.Etc}
+	if o.Binary != "" {
+		dirs = append(dirs, filepath.Dir(o.Binary))
+	}
+	var candidates []string
+	for _, dir := range dirs {
+		if dir != "" {
+			candidates = append(candidates, filepath.Join(dir, FileName))
+		}
+	}
+	return conffile.Find(o.Path, o.Dirs(), candidates)
+}
+
+// Load finds and reads the configuration file, and applies the environment and the flags. Flags
+// override the environment, which overrides the file, which overrides the defaults. The error lists
+// every problem on a line of the form "FILE:LINE: key: problem: remedy".
+func Load(o LoadOptions) (Config, error) {
+	found, err := Find(o)
+	if err != nil {
+		return Config{}, err
+	}
+	var file conffile.File
+	if found.Path != "" {
+		if file, err = conffile.Read(found.Path, o.UID, atRisk); err != nil {
+			return Config{}, err
+		}
+	}
+	return load(o, found, file)
+}
+
+// LoadText is like [Load], but reads the configuration from text, which is about to be written to
+// path.
+func LoadText(o LoadOptions, path string, text []byte) (Config, error) {
+	return load(o, conffile.Found{Path: path}, conffile.File{Path: path, Text: text})
+}
+
+func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, error) {
+	var c Config
+	c.meta.file = found.Path
+	c.meta.warnings = found.Warnings()
+	t := table(&c)
+	t.Dirs = o.Dirs()
+	t.SetDefaults()
+	if found.Path != "" {
+		t.ReadFile(found.Path, file.Text)
+		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
+		hasSecret := !c.MetricsToken.IsZero() || !c.DatabasePassword.IsZero() || c.Database.hasPassword()
+		if warning := file.Exposed("a secret"); hasSecret && warning != "" {
+			c.meta.warnings = append(c.meta.warnings, warning)
+		}
+	}
+	secrets := []settings.Secret{c.MetricsToken, c.DatabasePassword}
+	env := conffile.Environment(o.Environ)
+	t.ReadEnv(func(name string) string { return env[name] })
+	t.ReadFlags(o.Flags)
+	t.ReadSecretFiles(env["CREDENTIALS_DIRECTORY"])
+	c.meta.sources = t.Sources
+	c.validate(&t.Problems)
+	c.warnOfVariables(t, env)
+	secrets = append(secrets, c.MetricsToken, c.DatabasePassword)
+	for i, warning := range c.meta.warnings {
+		c.meta.warnings[i] = settings.Scrub(warning, secrets...)
+	}
+	return c, t.Problems.Err(secrets...)
+}
+
+// validate adds the problems of settings that depend on each other.
+func (c Config) validate(problems *settings.Problems) {
+	fail := func(key, what string) { problems.Add(c.Source(key), key, what) }
+	if c.Runners > 0 && c.RunnersTarget == runners.Process && !c.TrustAll {
+		fail("runners_target", "is process, which does not isolate deployments from each other and from the machine: use docker, or add --i-trust-every-repository")
+	}
+	if c.Source("database").Kind == settings.FromFlag && c.Database.hasPassword() {
+		fail("database", "contains a password, and other users can read a program's arguments: remove the password from the URL, and use database_password_file or "+envPrefix+"DATABASE_PASSWORD")
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		fail("tls_cert_file", "needs tls_key_file, and tls_key_file needs it: set both, or none")
+	}
+	if c.TLSCert != "" && strings.HasPrefix(c.ExternalURL, "http:") {
+		fail("external_url", "begins with http although the server uses TLS: begin it with https")
+	}
+	if c.RedirectListen != "" && c.TLSCert == "" {
+		fail("redirect_listen", "redirects to https, but the server does not use TLS: set tls_cert_file and tls_key_file")
+	}
+	if err := c.Trust().Check(); err != nil {
+		fail("client_address", err.Error())
+	}
+	if c.DatabasePassword.IsZero() {
+		return
+	}
+	switch u := c.Database.url(); {
+	case u == nil:
+		fail("database_password", "is set, but the database is not PostgreSQL: remove it, or set database to postgres://USER@HOST/NAME")
+	case u.User.Username() == "":
+		fail("database", "names no user to whom database_password belongs: write it like postgres://USER@HOST/NAME")
+	case c.Database.hasPassword():
+		fail("database", "contains a password, in addition to database_password: remove one of them")
+	}
+}
+
+// serviceVariable matches the variables that Kubernetes creates for a service that is called
+// workflow-server.
+var serviceVariable = regexp.MustCompile(`^` + envPrefix + `(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_.*)?)$`)
+
+// warnOfVariables warns of variables that look like settings but are none.
+func (c *Config) warnOfVariables(t *settings.Table, env map[string]string) {
+	known := map[string]bool{envPrefix + "CONFIG": true}
+	for _, f := range t.Fields() {
+		known[f.Env] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if strings.HasPrefix(name, envPrefix) && !known[name] && strings.TrimSpace(env[name]) != "" && !serviceVariable.MatchString(name) {
+			c.meta.warnings = append(c.meta.warnings, "the variable "+name+" is not one of this server's settings and has no effect")
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/dev/must"
+)
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// TestSearchOrder checks that the first file wins and that the others are named.
+func TestSearchOrder(t *testing.T) {
+	root := t.TempDir()
+	o := LoadOptions{
+		Cwd: filepath.Join(root, "cwd"), Home: filepath.Join(root, "home"), Etc: filepath.Join(root, "etc"),
+		Binary: filepath.Join(root, "bin", "workflow-server"), UID: os.Geteuid(),
+	}
+	var files []string
+	for _, dir := range []string{"bin", "etc", "home", "cwd"} {
+		path := write(t, filepath.Join(root, dir, FileName), "organization: "+dir+"\n")
+		c := must.Get(Load(o))(t)
+		if c.Organization != dir || c.File() != path || c.Source("organization").String() != path+":1" {
+			t.Errorf("%s: got %q from %q", dir, c.Organization, c.Source("organization"))
+		}
+		var warnings []string
+		for _, shadowed := range files {
+			warnings = append(warnings, shadowed+" is not used, because "+path+" comes first")
+		}
+		slices.Reverse(warnings)
+		if diff := cmp.Diff(warnings, c.Warnings()); diff != "" {
+			t.Errorf("%s: warnings (-want +got):\n%s", dir, diff)
+		}
+		files = append(files, path)
+	}
+	o.Path = filepath.Join(root, "other.yaml")
+	if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "other.yaml given with --config does not exist") {
+		t.Errorf("a given file that does not exist: %v", err)
+	}
+	write(t, o.Path, "organization: other\n")
+	if c := must.Get(Load(o))(t); c.Organization != "other" || len(c.Warnings()) > 0 {
+		t.Errorf("a given file: %q, %v", c.Organization, c.Warnings())
+	}
+}
+
+func TestProcessOptions(t *testing.T) {
+	t.Setenv("WORKFLOW_SERVER_CONFIG", "/from/variable.yaml")
+	o := ProcessOptions("", map[string]string{"listen": "x"})
+	if o.Path != "/from/variable.yaml" || o.Etc != "/etc/workflow-server" || o.Cwd == "" || !filepath.IsAbs(o.Binary) || o.UID != os.Geteuid() {
+		t.Errorf("path %q, etc %q, cwd %q, binary %q", o.Path, o.Etc, o.Cwd, o.Binary)
+	}
+	if o := ProcessOptions("x.yaml", nil); o.Path != "x.yaml" {
+		t.Errorf("the flag does not override the variable: %q", o.Path)
+	}
+}
+
+func TestFileTrust(t *testing.T) {
+	const withSecret = "metrics_token: hunter2hunter2\n"
+	path := write(t, filepath.Join(t.TempDir(), FileName), withSecret)
+	o := LoadOptions{Path: path, UID: os.Geteuid(), Cwd: "/cwd"}
+	for _, tt := range []struct {
+		text     string
+		mode     os.FileMode
+		problem  string
+		warnings int
+	}{
+		{withSecret, 0o600, "", 0},
+		{withSecret, 0o644, "", 1},
+		{"database_password: hunter2hunter2\ndatabase: postgres://u@h/d\n", 0o644, "", 1},
+		{"database: postgres://u:hunter2hunter2@h/d\n", 0o644, "", 1},
+		{"database: postgres://u@h/d?password=hunter2hunter2\n", 0o644, "", 1},
+		{"database: postgres://u@h/d\nmetrics_token_file: " + path + "\n", 0o644, "lines", 0},
+		{"listen: 127.0.0.1:1\n", 0o644, "", 0},
+		{withSecret, 0o620, "who could change the settings of this server: run chmod go-w on it", 0},
+	} {
+		write(t, path, tt.text)
+		must.OK(t, os.Chmod(path, tt.mode))
+		c, err := Load(o)
+		if tt.problem != "" && (err == nil || !strings.Contains(err.Error(), tt.problem)) || tt.problem == "" && err != nil || len(c.Warnings()) != tt.warnings {
+			t.Errorf("%q %04o: %v, %v", tt.text, tt.mode, c.Warnings(), err)
+		}
+		if text := fmt.Sprintf("%v %+v %v %v", err, c, c.Warnings(), c.Settings()); strings.Contains(text, "hunter2") {
+			t.Errorf("%q: the secret shows in %s", tt.text, text)
+		}
+	}
+}
+
+func TestDatabasePassword(t *testing.T) {
+	secret := write(t, filepath.Join(t.TempDir(), "password"), "p@ss/w\n")
+	credentials := t.TempDir()
+	write(t, filepath.Join(credentials, "database_password"), "from-credential")
+	write(t, filepath.Join(credentials, "metrics_token"), "token")
+	key := write(t, filepath.Join(credentials, "master_key"), "key")
+	env := func(pairs ...string) LoadOptions {
+		return LoadOptions{Cwd: "/cwd", Environ: pairs}
+	}
+	flags := func(o LoadOptions, database string) LoadOptions {
+		o.Flags = map[string]string{"database": database}
+		return o
+	}
+	for _, tt := range []struct {
+		name          string
+		o             LoadOptions
+		want, problem string
+	}{
+		{"none", env("WORKFLOW_SERVER_DATABASE=postgres://u@h/d"), "postgres://u@h/d", ""},
+		{"a file", flags(env("WORKFLOW_SERVER_DATABASE_PASSWORD_FILE="+secret), "postgres://u@h:5/d?x=y"), "postgres://u:p%40ss%2Fw@h:5/d?x=y", ""},
+		{"a variable", flags(env("WORKFLOW_SERVER_DATABASE_PASSWORD=p"), "postgres://u@h/d"), "postgres://u:p@h/d", ""},
+		{"a credential", flags(env("CREDENTIALS_DIRECTORY="+credentials), "postgres://u@h/d"), "postgres://u:from-credential@h/d", ""},
+		{"in the URL of a variable", env("WORKFLOW_SERVER_DATABASE=postgres://u:p@h/d"), "postgres://u:p@h/d", ""},
+		{"on the command line", flags(env(), "postgres://u:hunter2@h/d"), "", "flag --database: database: contains a password"},
+		{"as a parameter on the command line", flags(env(), "postgres://u@h/d?password=hunter2"), "", "flag --database: database: contains a password"},
+		{"SQLite", env("WORKFLOW_SERVER_DATABASE_PASSWORD=p"), "", "env WORKFLOW_SERVER_DATABASE_PASSWORD: database_password: is set, but the database is not PostgreSQL"},
+		{"no user", flags(env("WORKFLOW_SERVER_DATABASE_PASSWORD=p"), "postgres://h/d"), "", "names no user"},
+		{"two passwords", env("WORKFLOW_SERVER_DATABASE_PASSWORD=p", "WORKFLOW_SERVER_DATABASE=postgres://u:hunter2@h/d"), "", "in addition to database_password"},
+		{"not a URL", env("WORKFLOW_SERVER_DATABASE=postgres://u:hunter2#%zz@h"), "", "is not a URL"},
+	} {
+		c, err := Load(tt.o)
+		if tt.problem != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.problem) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s: got %v, want %s", tt.name, err, tt.problem)
+			}
+			continue
+		}
+		if err != nil || c.DSN() != tt.want {
+			t.Errorf("%s: got %q, %v; want %q", tt.name, c.DSN(), err, tt.want)
+		}
+		if tt.name == "a credential" && (c.MasterKeyFile != key || c.MetricsToken.Reveal() != "token") {
+			t.Errorf("the other credentials were not used: %q", c.MasterKeyFile)
+		}
+	}
+}
+
+func TestUnknownVariables(t *testing.T) {
+	c := must.Get(Load(LoadOptions{Cwd: "/cwd", Environ: []string{
+		"WORKFLOW_SERVER_LISTN=1", "WORKFLOW_SERVER_CONFIG=x", "WORKFLOW_SERVER_PORT=tcp://10.0.0.1:80", "WORKFLOW_SERVER_PORT_80_TCP_ADDR=10.0.0.1",
+		"WORKFLOW_SERVER_SERVICE_HOST=10.0.0.1", "WORKFLOW_SERVER_SERVICE_PORT_HTTP=80", "WORKFLOW_SERVER_EMPTY=",
+	}}))(t)
+	want := []string{"the variable WORKFLOW_SERVER_LISTN is not one of this server's settings and has no effect"}
+	if diff := cmp.Diff(want, c.Warnings()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestChanged(t *testing.T) {
+	load := func(text string) Config {
+		return must.Get(LoadText(LoadOptions{Cwd: "/cwd"}, "FILE", []byte(text)))(t)
+	}
+	applied, restart := load("log_level: debug\nlisten: 127.0.0.1:1\n").Changed(load("metrics_token: x\n"))
+	if diff := cmp.Diff([][]string{{"metrics_token", "log_level"}, {"listen"}}, [][]string{applied, restart}); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestExternalURL(t *testing.T) {
+	c, err := Load(LoadOptions{Cwd: "/cwd", Flags: map[string]string{"external_url": "https://h:1//"}})
+	if err != nil || c.ExternalURL != "https://h:1" {
+		t.Errorf("external URL = %q, %v", c.ExternalURL, err)
+	}
+}
+
+func TestNetworkSettings(t *testing.T) {
+	for _, test := range []struct {
+		flags map[string]string
+		want  string
+	}{
+		{map[string]string{"tls_cert_file": "c.pem"}, "set both, or none"},
+		{map[string]string{"tls_key_file": "k.pem"}, "set both, or none"},
+		{map[string]string{"tls_cert_file": "c.pem", "tls_key_file": "k.pem", "external_url": "http://a.example.com"}, "begin it with https"},
+		{map[string]string{"redirect_listen": ":80"}, "does not use TLS"},
+		{map[string]string{"listen": "unix:http.sock"}, "unix:/run/workflow-server/http.sock"},
+		{map[string]string{"client_address": "forwarded"}, "needs trusted_proxies"},
+		{map[string]string{"trusted_proxies": "10.0.0.0/8"}, "trusted_proxies has no effect"},
+		{map[string]string{"client_address": "x-real-ip"}, "client-address"},
+	} {
+		if _, err := Load(LoadOptions{Flags: test.flags, Cwd: t.TempDir()}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v: %v, want %q", test.flags, err, test.want)
+		}
+	}
+}
