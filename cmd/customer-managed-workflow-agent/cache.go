@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/workspace"
 	"workflowagent/internal/host/daemon"
@@ -20,7 +21,7 @@ import (
 )
 
 func newCacheCommand(load loader) *cobra.Command {
-	return group(
+	return operator.Group(
 		&cobra.Command{Use: "cache", Short: "Show and remove what agents keep for later jobs", Example: "  customer-managed-workflow-agent cache ls"},
 		newCacheLsCommand(load), newCachePruneCommand(load),
 	)
@@ -59,7 +60,7 @@ one workspace for its own branch and one for other branches and pull requests; d
 describes what is kept for whom.`,
 		Example: `  customer-managed-workflow-agent cache ls
   customer-managed-workflow-agent cache ls --json`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var all []executor.Workspace
 			err := withWorkspaces(load, dir, func(w *daemon.Workspaces) (err error) {
@@ -70,7 +71,7 @@ describes what is kept for whom.`,
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), shown(all))
+				return operator.PrintJSON(cmd.OutOrStdout(), shown(all))
 			}
 			return printWorkspaces(cmd.OutOrStdout(), all, time.Now())
 		},
@@ -91,7 +92,7 @@ themselves. It removes none that a job uses. A job without its workspace takes l
 not otherwise affected.`,
 		Example: `  customer-managed-workflow-agent cache prune
   customer-managed-workflow-agent cache prune --all`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -102,7 +103,7 @@ not otherwise affected.`,
 			})
 			out := cmd.OutOrStdout()
 			if asJSON {
-				return errors.Join(err, printJSON(out, map[string]any{"removed": shown(u.Removed), "kept": u.Count, "keptBytes": u.Bytes, "inUse": u.InUse}))
+				return errors.Join(err, operator.PrintJSON(out, map[string]any{"removed": shown(u.Removed), "kept": u.Count, "keptBytes": u.Bytes, "inUse": u.InUse}))
 			}
 			var freed int64
 			for _, w := range u.Removed {

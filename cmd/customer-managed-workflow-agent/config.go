@@ -3,55 +3,38 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
+	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/daemon"
 )
 
 func newConfigCommand(load loader) *cobra.Command {
-	return group(
+	return operator.Group(
 		&cobra.Command{Use: "config", Short: "Show the configuration", Example: "  customer-managed-workflow-agent config show"},
-		newConfigShowCommand(load), newConfigPodCommand(load),
+		operator.NewConfigShowCommand(`  customer-managed-workflow-agent config show
+  customer-managed-workflow-agent config show --json --config /etc/pulumi-workflow-agent.yaml`, func() (operator.Configuration, error) { return load() }),
+		newConfigCheckCommand(load), newConfigPodCommand(load),
 	)
 }
 
-func newConfigShowCommand(load loader) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "Print the effective values and where each comes from, secrets redacted",
-		Example: `  customer-managed-workflow-agent config show
-  customer-managed-workflow-agent config show --json --config /etc/pulumi-workflow-agent.yaml`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := load()
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			if asJSON {
-				type setting struct {
-					Key    string `json:"key"`
-					Value  string `json:"value"`
-					Source string `json:"source"`
-				}
-				var list []setting
-				for _, s := range c.Settings() {
-					list = append(list, setting{s.Key, s.Value, s.Source.String()})
-				}
-				return printJSON(out, list)
-			}
-			w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-			for _, s := range c.Settings() {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", s.Key, s.Value, s.Source)
-			}
-			return w.Flush()
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
+func newConfigCheckCommand(load loader) *cobra.Command {
+	return operator.NewConfigCheckCommand(`Load the configuration as run would, check it, and print the warnings that run would log. The
+command does not use the network; doctor does.
+
+The exit code is 0 if an agent can run with the configuration, and 2 otherwise.`, `  customer-managed-workflow-agent config check
+  customer-managed-workflow-agent config check --config ./pulumi-workflow-agent.yaml`, func() (operator.Configuration, error) {
+		c, err := load()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.Validate(); err != nil {
+			return nil, config.Invalid(err)
+		}
+		return c, nil
+	})
 }
 
 func newConfigPodCommand(load loader) *cobra.Command {
@@ -65,7 +48,7 @@ differ. The command checks the template, but needs no cluster. It prints notes a
 template that weakens the isolation of jobs to standard error.`,
 		Example: `  customer-managed-workflow-agent config pod
   kubectl exec deployment/workflow-agent-pool -- customer-managed-workflow-agent config pod`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := load()
 			if err != nil {

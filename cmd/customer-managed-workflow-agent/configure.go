@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/configure"
 )
@@ -31,7 +32,7 @@ The exit code is 0 if the file was written or needs no change, 1 if a check fail
 		Example: `  customer-managed-workflow-agent configure
   customer-managed-workflow-agent configure --service-url https://pulumi.example.com --token-file ./token
   printf %s "$TOKEN" | customer-managed-workflow-agent configure --token-file - --set max_concurrent_jobs=4`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()

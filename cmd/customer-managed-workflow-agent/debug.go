@@ -6,13 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/daemon"
 )
 
 func newDebugCommand(load loader) *cobra.Command {
-	return group(
+	return operator.Group(
 		&cobra.Command{Use: "debug", Short: "Debug jobs that fail", Example: "  customer-managed-workflow-agent debug workflow-runner --job job.json"},
 		newDebugRunnerCommand(load), newDebugPodCommand(load),
 	)
@@ -41,7 +42,7 @@ To run it in an image instead, give the definition to the runner in a container:
     IMAGE /workflow-runner debug --job - <job.json`,
 		Example: `  customer-managed-workflow-agent debug workflow-runner --job job.json
   customer-managed-workflow-agent debug workflow-runner --job - --keep <job.json`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.JobFile == "" {
 				return config.Invalid(errors.New("--job is required: the file with the job definition, or - for standard input"))

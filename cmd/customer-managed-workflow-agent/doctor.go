@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 )
@@ -26,7 +27,7 @@ the network of a trial job. Run it as the agent's user and with the agent's PATH
 claims no work, does not disturb a running agent, and leaves nothing behind.
 
 The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command line.`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -46,7 +47,7 @@ The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command l
 				return err
 			}
 			if asJSON {
-				if err := printJSON(out, report); err != nil {
+				if err := operator.PrintJSON(out, report); err != nil {
 					return err
 				}
 			} else {

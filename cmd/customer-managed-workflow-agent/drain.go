@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/words"
@@ -32,7 +33,7 @@ drain failed, 2 if the command line or the configuration is wrong, 3 if no agent
 the agent still drains after --timeout.`,
 		Example: `  customer-managed-workflow-agent drain --wait --timeout 30m
   customer-managed-workflow-agent drain --instance 1`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout != 0 && (!wait || timeout < 0) {
 				return config.Invalid(errors.New("--timeout requires --wait and a positive duration"))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/install"
 	"workflowagent/internal/host/release"
@@ -25,7 +26,7 @@ func newInstallCommand() *cobra.Command {
 		Use:    "install",
 		Short:  "Install, upgrade or remove the agent, for install.sh",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()

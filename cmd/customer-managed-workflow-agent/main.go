@@ -16,11 +16,9 @@ import (
 // version is set by the linker.
 var version = ""
 
-// Exit codes in addition to those that all programs have.
-const (
-	exitNone = 3 // no agent is running
-	exitTime = 4 // the wait timed out; the agent still drains
-)
+// exitTime is the exit code, in addition to those that all programs have, if the wait timed out and
+// the agent still drains.
+const exitTime = 4
 
 func main() {
 	code, line := result(newRootCommand(program.Version(version)).ExecuteContext(context.Background()))
@@ -40,7 +38,7 @@ func result(err error) (code int, line string) {
 	case errors.As(err, &invalid):
 		code = program.ExitUsage
 	case errors.As(err, &none):
-		code = exitNone
+		code = program.ExitNone
 	case errors.As(err, &draining):
 		code = exitTime
 	}

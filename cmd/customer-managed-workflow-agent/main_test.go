@@ -62,7 +62,9 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 		want string
 	}{
 		{"unknown command", []string{"walk"}, `"walk"`},
+		{"misspelled command", []string{"statsu"}, `"statsu" is unknown to customer-managed-workflow-agent; did you mean status?`},
 		{"unknown flag", []string{"run", "--fast"}, "--fast"},
+		{"misspelled flag", []string{"drain", "--wiat"}, "did you mean --wait?"},
 		{"argument", []string{"run", "now"}, `"now"`},
 		{"a token as an argument", []string{"configure", "--token", "x"}, "--token-file FILE"},
 		{"missing file", []string{"run", "--config", "/does/not/exist.yaml"}, "/does/not/exist.yaml"},
@@ -102,6 +104,18 @@ func TestConfigureTakesItsFlags(t *testing.T) {
 	c, err := config.Load(config.LoadOptions{Path: file, UID: os.Geteuid()})
 	if err != nil || c.Token.Reveal() != goodToken || c.ServiceURL != "https://pulumi.example.com" || c.DeployTarget != config.TargetProcess || c.Agent.MaxConcurrentJobs != 4 {
 		t.Errorf("%v: %+v", err, c)
+	}
+}
+
+func TestConfigCheck(t *testing.T) {
+	t.Setenv("PULUMI_AGENT_TOKEN", "")
+	path := configFile(t, "token: pul-secret-token\ndeploy_target: process\n")
+	out, code, err := execute(t, "config", "check", "--config", path)
+	if want := "The configuration is valid (" + path + ").\n"; code != program.ExitOK || out != want {
+		t.Errorf("got %q, %d, %v; want %q", out, code, err, want)
+	}
+	if _, code, err := execute(t, "config", "check", "--config", configFile(t, "deploy_target: process\n")); code != program.ExitUsage || err == nil || !strings.Contains(err.Error(), "token: is required") {
+		t.Errorf("without a token: %d, %v", code, err)
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
+	"workflowagent/internal/agent/config"
 )
 
 // wholeTree returns the root command, including the completion command that cobra normally adds on
@@ -181,7 +183,7 @@ func TestCompletionOfSettings(t *testing.T) {
 	child.Flags().String("token-file", "", "")
 	child.Flags().String("state-directory", "", "")
 	root.AddCommand(child)
-	completeValues(root)
+	operator.CompleteValues(root, config.Table())
 	for flag, want := range map[string]string{
 		"deploy-target": "docker\nkubernetes\nprocess\n:4\n", "log-format": "text\njson\n:4\n", "token-file": ":0\n", "state-directory": ":16\n",
 	} {

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor/docker"
 )
@@ -25,7 +26,7 @@ func newNetworkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printJSON(cmd.OutOrStdout(), network)
+			return operator.PrintJSON(cmd.OutOrStdout(), network)
 		},
 	}
 	ensure.Flags().StringVar(&bridge, "bridge", "", "name of the network's interface on this host")
@@ -43,5 +44,5 @@ func newNetworkCommand() *cobra.Command {
 			return engine.RemoveNetwork(cmd.Context(), args[0])
 		},
 	}
-	return group(&cobra.Command{Use: "network", Short: "Manage a Docker network for jobs", Hidden: true}, ensure, remove)
+	return operator.Group(&cobra.Command{Use: "network", Short: "Manage a Docker network for jobs", Hidden: true}, ensure, remove)
 }

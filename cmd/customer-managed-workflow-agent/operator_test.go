@@ -109,13 +109,13 @@ func TestStatusCommand(t *testing.T) {
 	if out, code, err = execute(t, "status"); code != program.ExitFailed || !strings.Contains(out, "the engine sleeps") || !strings.Contains(err.Error(), "agent 3") {
 		t.Errorf("an agent that cannot work: %d, %v\n%s", code, err, out)
 	}
-	if _, code, _ = execute(t, "status", "--instance", "1"); code != exitNone {
+	if _, code, _ = execute(t, "status", "--instance", "1"); code != program.ExitNone {
 		t.Errorf("an instance that does not run: %d", code)
 	}
 	for _, a := range all {
 		a.stopped()
 	}
-	if out, code, err = execute(t, "status", "--json"); code != exitNone || out != "[]\n" || !strings.Contains(err.Error(), "no agent runs") {
+	if out, code, err = execute(t, "status", "--json"); code != program.ExitNone || out != "[]\n" || !strings.Contains(err.Error(), "no agent runs") {
 		t.Errorf("nothing runs: %d, %v\n%s", code, err, out)
 	}
 }
@@ -145,7 +145,7 @@ func TestDrainCommand(t *testing.T) {
 		{"no choice", []string{"drain"}, program.ExitUsage, "--instance (0, 1)"},
 		{"timeout without wait", []string{"drain", "--timeout", "1s"}, program.ExitUsage, "--wait"},
 		{"negative timeout", []string{"drain", "--wait", "--timeout", "-1s"}, program.ExitUsage, "--timeout"},
-		{"unknown instance", []string{"drain", "--instance", "9"}, exitNone, `"9"`},
+		{"unknown instance", []string{"drain", "--instance", "9"}, program.ExitNone, `"9"`},
 		{"not a duration", []string{"drain", "--timeout", "soon"}, program.ExitUsage, "soon"},
 	} {
 		if _, code, err := execute(t, tt.args...); code != tt.code || !strings.Contains(err.Error(), tt.want) {

@@ -1,15 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
 )
 
@@ -26,14 +24,11 @@ this host, inside your own network, which needs no access from outside.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
-		Args:          noArgs,
+		Args:          operator.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if err.Error() == "unknown flag: --token" {
-			return config.Invalid(errors.New("--token is not a flag, because other users can read a program's arguments: use configure --token-file FILE, where - is the standard input, or PULUMI_AGENT_TOKEN"))
-		}
-		return config.Invalid(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+		return operator.FlagError(cmd, err, map[string]string{"token": "use configure --token-file FILE, where - is the standard input, or PULUMI_AGENT_TOKEN"})
 	})
 	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc, the directory of the binary, or Homebrew's etc)")
 	options := func() config.LoadOptions { return config.ProcessOptions(configPath) }
@@ -49,53 +44,25 @@ this host, inside your own network, which needs no access from outside.`,
 	}
 	root.AddCommand(
 		newRunCommand(version, load), newStatusCommand(load), newDrainCommand(load),
-		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newUpdateCommand(version, options, load), newCacheCommand(load), newDebugCommand(load), newVersionCommand(version),
-		newManCommand(version), newInstallCommand(), newNetworkCommand(),
+		newConfigureCommand(version, options), newConfigCommand(load), newDoctorCommand(version, load), newServiceCommand(), newUpdateCommand(version, options, load), newCacheCommand(load), newDebugCommand(load), operator.NewVersionCommand(version),
+		operator.NewManCommand(version, "run", config.Table()), newInstallCommand(), newNetworkCommand(),
 	)
-	completeValues(root)
-	help := root.HelpFunc()
-	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		root.PersistentFlags().Lookup("config").Hidden = !usesConfig(cmd)
-		help(cmd, args)
-	})
+	operator.CompleteValues(root, config.Table())
+	operator.ShowConfigFlag(root, usesConfig)
 	return root
 }
 
 // usesConfig reports whether a command reads the configuration, so that its help shows --config.
-func usesConfig(cmd *cobra.Command) bool {
-	switch words := strings.Fields(cmd.CommandPath()); {
-	case len(words) < 2:
+func usesConfig(words []string) bool {
+	switch {
+	case len(words) == 0:
 		return true
-	case words[1] == "service":
-		return len(words) == 3 && words[2] == "install"
+	case words[0] == "service":
+		return len(words) == 2 && words[1] == "install"
 	default:
-		return words[1] != "version" && words[1] != "completion"
+		return words[0] != "version" && words[0] != "completion"
 	}
 }
 
 // loader reads the configuration that the command-line flags select.
 type loader func() (*config.Config, error)
-
-// group completes a command that only has others below it.
-func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
-	cmd.Args = noArgs
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(commands...)
-	return cmd
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return config.Invalid(fmt.Errorf("%q is unknown to %s; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath()))
-	}
-	return nil
-}
-
-func printJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(value); err != nil {
-		return fmt.Errorf("printing JSON: %w", err)
-	}
-	return nil
-}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/daemon"
 )
@@ -19,7 +20,7 @@ func newRunCommand(version string, load loader) *cobra.Command {
 After the first SIGTERM or SIGINT the agent claims no more jobs, detaches from its jobs and
 exits. The jobs continue and report by themselves; the next start resumes them. A second
 signal stops the agent immediately. No signal cancels a deployment.`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return daemon.Run(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVar(&o.Debug, "debug", false, "log more")

@@ -15,6 +15,7 @@ import (
 	kardianos "github.com/kardianos/service"
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/service"
@@ -31,7 +32,7 @@ func newServiceCommand() *cobra.Command {
 Without --user the service is the machine's, starts with it and needs root. With it, the
 service stops with your last session, unless your account lingers (loginctl enable-linger).
 Running deployments continue when you stop, restart, upgrade or uninstall the service.`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().BoolVar(&o.User, "user", false, "the current user's service, not the machine's")
@@ -53,7 +54,7 @@ Running deployments continue when you stop, restart, upgrade or uninstall the se
 
 func serviceAction(verb, short, done string, open func() (service.Service, error), do func(service.Service) error) *cobra.Command {
 	return &cobra.Command{
-		Use: verb, Short: short, Args: noArgs,
+		Use: verb, Short: short, Args: operator.NoArgs,
 		Example: "  sudo customer-managed-workflow-agent service " + verb,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := open()
@@ -81,7 +82,7 @@ func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Comman
 		Use:     "status",
 		Short:   "Show the state of the service (exit code 0: runs, 3: does not run, 4: not installed)",
 		Example: "  customer-managed-workflow-agent service status --json",
-		Args:    noArgs,
+		Args:    operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := open()
 			if err != nil {
@@ -110,7 +111,7 @@ func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Comman
 func printState(cmd *cobra.Command, state service.State, asJSON bool) error {
 	out := cmd.OutOrStdout()
 	if asJSON {
-		return printJSON(out, state)
+		return operator.PrintJSON(out, state)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(name string, value any) { fmt.Fprintf(w, "%s\t%v\n", name, value) }
@@ -141,7 +142,7 @@ func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command 
 		Use:     "logs",
 		Short:   "Show the service's log",
 		Example: "  customer-managed-workflow-agent service logs --follow",
-		Args:    noArgs,
+		Args:    operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lines < 0 {
 				return config.Invalid(errors.New("--lines must not be negative"))
@@ -188,7 +189,7 @@ To revert a value, use --docker=false, --process=false or --account "".`,
 		Example: `  sudo customer-managed-workflow-agent service install --docker
   sudo customer-managed-workflow-agent service install --process --config /etc/pulumi-workflow-agent.yaml
   customer-managed-workflow-agent service install --user --env HTTPS_PROXY=http://proxy.internal:3128`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			variables, err := assignments(environment)
 			if err != nil {

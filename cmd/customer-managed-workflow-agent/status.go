@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/control"
 	"workflowagent/internal/agent/status"
@@ -37,7 +38,7 @@ if no agent runs.`,
 		Example: `  customer-managed-workflow-agent status
   customer-managed-workflow-agent status --json --instance 0
   customer-managed-workflow-agent status --watch`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !watch {
 				return showStatus(cmd.Context(), cmd.OutOrStdout(), load, instance, asJSON)
@@ -78,7 +79,7 @@ func watchStatus(ctx context.Context, out io.Writer, show func() error) error {
 func showStatus(ctx context.Context, out io.Writer, load loader, instance string, asJSON bool) error {
 	agents, err := running(ctx, load, instance)
 	if err != nil {
-		if asJSON && exitCode(err) == exitNone {
+		if asJSON && exitCode(err) == program.ExitNone {
 			fmt.Fprintln(out, "[]")
 		}
 		return err
@@ -105,7 +106,7 @@ func showStatus(ctx context.Context, out io.Writer, load loader, instance string
 		}
 	}
 	if asJSON {
-		if err := printJSON(out, reports); err != nil {
+		if err := operator.PrintJSON(out, reports); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/release"
@@ -40,7 +41,7 @@ installed, and 1 if not.`,
 		Example: `  customer-managed-workflow-agent update --check
   sudo customer-managed-workflow-agent update
   sudo customer-managed-workflow-agent update --version v1.2.3`,
-		Args: noArgs,
+		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -63,7 +64,7 @@ installed, and 1 if not.`,
 			case answer == nil:
 				return err
 			case asJSON:
-				err = errors.Join(printJSON(cmd.OutOrStdout(), answer), err)
+				err = errors.Join(operator.PrintJSON(cmd.OutOrStdout(), answer), err)
 			case answer.Text != "":
 				fmt.Fprintln(cmd.OutOrStdout(), answer.Text)
 			}
@@ -91,7 +92,7 @@ func newUpdateApplyCommand(load loader) *cobra.Command {
 		Use:    "apply",
 		Short:  "Install the release that the service's agent has staged, or finish an interrupted update",
 		Hidden: true,
-		Args:   noArgs,
+		Args:   operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := service.LoadEnvironment(envFile); err != nil {
 				return config.Invalid(err)

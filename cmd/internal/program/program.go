@@ -14,6 +14,7 @@ const (
 	ExitOK     = 0
 	ExitFailed = 1 // a failure while running; a retry may help
 	ExitUsage  = 2 // an invalid command line or configuration; a retry does not help
+	ExitNone   = 3 // what the command is about does not exist: no agent runs, no server has a database
 )
 
 // ExitError is an error with its own exit code. If Err is nil, its message has already been printed.
@@ -29,6 +30,9 @@ func Exit(code int, err error) error {
 	}
 	return ExitError{err, code}
 }
+
+// Usage marks an error as one in the command line or the configuration.
+func Usage(err error) error { return ExitError{err, ExitUsage} }
 
 func (e ExitError) Error() string {
 	if e.Err == nil {

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"strings"
@@ -6,15 +6,15 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"workflowagent/internal/agent/config"
+	"workflowagent/internal/settings"
 )
 
-// completeValues adds shell completion for the values of flags and arguments: the choices of a
+// CompleteValues adds shell completion for the values of flags and arguments: the choices of a
 // setting, files, directories or nothing. A flag that already has a completion function keeps it.
-func completeValues(cmd *cobra.Command) {
+func CompleteValues(cmd *cobra.Command, table *settings.Table) {
 	cmd.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	offer := func(flag *pflag.Flag) {
-		values, directive := flagValues(flag.Name)
+		values, directive := flagValues(flag.Name, table)
 		if values == nil && directive == cobra.ShellCompDirectiveNoFileComp {
 			return // the default
 		}
@@ -26,14 +26,14 @@ func completeValues(cmd *cobra.Command) {
 	cmd.LocalFlags().VisitAll(offer)
 	cmd.PersistentFlags().VisitAll(offer)
 	for _, child := range cmd.Commands() {
-		completeValues(child)
+		CompleteValues(child, table)
 	}
 }
 
 // flagValues returns the possible values of a flag. A setting's flag has the setting's name, with
 // hyphens instead of underscores.
-func flagValues(name string) ([]string, cobra.ShellCompDirective) {
-	if choices := config.Table().Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
+func flagValues(name string, table *settings.Table) ([]string, cobra.ShellCompDirective) {
+	if choices := table.Choices(strings.ReplaceAll(name, "-", "_")); choices != nil {
 		return choices, cobra.ShellCompDirectiveNoFileComp
 	}
 	switch {
@@ -43,7 +43,7 @@ func flagValues(name string) ([]string, cobra.ShellCompDirective) {
 		return []string{"json"}, cobra.ShellCompDirectiveFilterFileExt
 	case strings.HasSuffix(name, "-file"):
 		return nil, cobra.ShellCompDirectiveDefault
-	case name == "dir" || strings.HasSuffix(name, "-directory"):
+	case name == "dir" || strings.HasSuffix(name, "-dir") || strings.HasSuffix(name, "-directory"):
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"fmt"
@@ -10,10 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"workflowagent/internal/agent/config"
+	"workflowagent/cmd/internal/program"
+	"workflowagent/internal/settings"
 )
 
-func newManCommand(version string) *cobra.Command {
+// NewManCommand returns the command that writes the manual pages. The page of the command with the
+// given name also describes the settings.
+func NewManCommand(version, name string, table *settings.Table) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "man --dir DIR",
@@ -21,16 +24,16 @@ func newManCommand(version string) *cobra.Command {
 		Long: `Write the manual pages into a directory, one for each command. SOURCE_DATE_EPOCH sets their
 date, so that two builds of a package are identical.`,
 		Hidden: true,
-		Args:   noArgs,
+		Args:   NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
-				return config.Invalid(fmt.Errorf("--dir is required; see %s --help", cmd.CommandPath()))
+				return program.Usage(fmt.Errorf("--dir is required; see %s --help", cmd.CommandPath()))
 			}
 			date := time.Now().UTC()
 			if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
 				seconds, err := strconv.ParseInt(epoch, 10, 64)
 				if err != nil {
-					return config.Invalid(fmt.Errorf("SOURCE_DATE_EPOCH is %q: it must be a number of seconds since 1970", epoch))
+					return program.Usage(fmt.Errorf("SOURCE_DATE_EPOCH is %q: it must be a number of seconds since 1970", epoch))
 				}
 				date = time.Unix(seconds, 0).UTC()
 			}
@@ -38,7 +41,7 @@ date, so that two builds of a package are identical.`,
 				return fmt.Errorf("creating the directory for the manual pages: %w", err)
 			}
 			root := cmd.Root()
-			if err := addManualSections(root); err != nil {
+			if err := addManualSections(root, name, table); err != nil {
 				return err
 			}
 			header := &doc.GenManHeader{Section: "1", Date: &date, Source: root.Name() + " " + version, Manual: "User Commands"}
@@ -53,21 +56,21 @@ date, so that two builds of a package are identical.`,
 }
 
 // addManualSections appends the exit codes and the settings to the commands' long descriptions.
-func addManualSections(root *cobra.Command) error {
+func addManualSections(root *cobra.Command, name string, table *settings.Table) error {
 	root.DisableAutoGenTag = true
 	root.Long += `
 
 # EXIT STATUS
 0: done. 1: failed; a retry may help. 2: the command line or the configuration is wrong.
 The pages of the commands describe the other codes.`
-	run, _, err := root.Find([]string{"run"})
+	command, _, err := root.Find([]string{name})
 	if err != nil {
 		return err
 	}
-	var settings strings.Builder
-	if err := config.Table().WriteHelp(&settings); err != nil {
+	var list strings.Builder
+	if err := table.WriteHelp(&list); err != nil {
 		return fmt.Errorf("listing the settings: %w", err)
 	}
-	run.Long += "\n\n# SETTINGS\n```\n" + settings.String() + "```"
+	command.Long += "\n\n# SETTINGS\n```\n" + list.String() + "```"
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"runtime"
@@ -9,13 +9,14 @@ import (
 	"workflowagent/cmd/internal/program"
 )
 
-func newVersionCommand(version string) *cobra.Command {
+// NewVersionCommand returns the command that prints the version.
+func NewVersionCommand(version string) *cobra.Command {
 	var asJSON bool
 	cmd := program.NewVersionCommand(version)
 	cmd.Long = `Print the version. With --json also the commit and its time, whether the source had changes
 that were not committed, the Go version and the platform.`
 	printText := cmd.RunE
-	cmd.Args = noArgs
+	cmd.Args = NoArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !asJSON {
 			return printText(cmd, args)
@@ -40,7 +41,7 @@ that were not committed, the Go version and the platform.`
 				}
 			}
 		}
-		return printJSON(cmd.OutOrStdout(), about)
+		return PrintJSON(cmd.OutOrStdout(), about)
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
