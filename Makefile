@@ -145,9 +145,10 @@ generate: pages ## Regenerate the generated files (pages, sample configuration a
 	go generate ./...
 
 .PHONY: man
-man: ## Write the agent's manual pages to dist/man (SOURCE_DATE_EPOCH dates them; default: the last commit).
-	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
-		go run -ldflags '$(LDFLAGS)' ./cmd/customer-managed-workflow-agent man --dir dist/man
+man: ## Write the manual pages of the agent and the server to dist/man (SOURCE_DATE_EPOCH dates them; default: the last commit).
+	@export SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}; \
+		for program in customer-managed-workflow-agent workflow-server; do \
+			go run -ldflags '$(LDFLAGS)' ./cmd/$$program man --dir dist/man || exit 1; done
 
 $(GORELEASER)/goreleaser:
 	@echo "building goreleaser (first time only, about 5 min)"

@@ -10,6 +10,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/config"
@@ -20,20 +22,23 @@ import (
 
 // newTokenCommand returns the command that creates a token in the database, for an operator who
 // lost the first token.
-func newTokenCommand() *cobra.Command {
-	token := &cobra.Command{Use: "token", Short: "Manage access tokens without the API"}
+func newTokenCommand(s source) *cobra.Command {
 	create := &cobra.Command{
 		Use:   "create",
 		Short: "Create a personal access token and print it",
-		Args:  cobra.NoArgs,
+		Long: `Create a personal access token and print it, without the API. It replaces the token of an
+administrator who has lost it.`,
+		Example: `  workflow-server token create
+  workflow-server token create --user ann --description 'her laptop' --expires 2160h`,
+		Args: operator.NoArgs,
 	}
-	load := configFlags(create, "data_dir", "database")
+	load := s.flags(create, "data_dir", "database")
 	user := create.Flags().String("user", identity.AdminLogin, "login of the user that the token acts as")
 	description := create.Flags().String("description", "created on the command line of the server", "what the token is for")
 	expires := create.Flags().Duration("expires", 0, "how long the token is valid (default: forever)")
 	create.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *expires < 0 {
-			return errors.New("--expires must not be negative")
+			return negative("expires")
 		}
 		return withDatabase(cmd, load, func(_ config.Config, db *store.DB, log *logrus.Entry) error {
 			ids := identity.New(db, log)
@@ -53,19 +58,18 @@ func newTokenCommand() *cobra.Command {
 			return err
 		})
 	}
-	token.AddCommand(create)
-	return token
+	return operator.Group(&cobra.Command{Use: "token", Short: "Manage access tokens without the API", Example: "  workflow-server token create"}, create)
 }
 
 // newUserCommand returns the command that creates users, because the public API has no call for it.
-func newUserCommand() *cobra.Command {
-	user := &cobra.Command{Use: "user", Short: "Manage users"}
+func newUserCommand(s source) *cobra.Command {
 	create := &cobra.Command{
-		Use:   "create LOGIN",
-		Short: "Create a user and print a personal access token",
-		Args:  cobra.ExactArgs(1),
+		Use:     "create LOGIN",
+		Short:   "Create a user and print a personal access token",
+		Example: "  workflow-server user create ann --name 'Ann Lee' --member-of organization",
+		Args:    operator.OneArg("the login of the new user"),
 	}
-	load := configFlags(create, "data_dir", "database")
+	load := s.flags(create, "data_dir", "database")
 	var n identity.NewUser
 	create.Flags().StringVar(&n.Name, "name", "", "name of the user (default: the login)")
 	create.Flags().StringVar(&n.Email, "email", "", "email address of the user")
@@ -84,25 +88,25 @@ func newUserCommand() *cobra.Command {
 			return err
 		})
 	}
-	user.AddCommand(create)
-	return user
+	return operator.Group(&cobra.Command{Use: "user", Short: "Manage users", Example: "  workflow-server user create ann"}, create)
 }
 
 // newOrgCommand returns the command that creates organizations, for operators without a token.
-func newOrgCommand() *cobra.Command {
-	org := &cobra.Command{Use: "org", Short: "Manage organizations"}
+func newOrgCommand(s source) *cobra.Command {
 	create := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create an organization",
-		Long: "create creates an organization. Its first administrator is an existing user, who adds members,\n" +
-			"teams and pools. Organizations share the server, but not stacks, pools, integrations or limits.",
-		Example: "  workflow-server org create research --admin ann --data-dir /var/lib/workflow-server",
-		Args:    cobra.ExactArgs(1),
+		Long: `Create an organization. Its first administrator is an existing user, who adds members, teams
+and pools. Organizations share the server, but not stacks, pools, integrations or limits.`,
+		Example: "  workflow-server org create research --admin ann",
+		Args:    operator.OneArg("the name of the new organization"),
 	}
-	load := configFlags(create, "data_dir", "database")
+	load := s.flags(create, "data_dir", "database")
 	admin := create.Flags().String("admin", "", "login of the organization's first administrator (required)")
-	_ = create.MarkFlagRequired("admin") // fails only for an undefined flag
 	create.RunE = func(cmd *cobra.Command, args []string) error {
+		if *admin == "" {
+			return program.Usage(errors.New("--admin is required: the login of an existing user"))
+		}
 		return withDatabase(cmd, load, func(_ config.Config, db *store.DB, log *logrus.Entry) error {
 			ctx := audit.By(cmd.Context(), audit.WayCommand, audit.Actor{})
 			o, err := identity.New(db, log).CreateOrganization(ctx, args[0], *admin)
@@ -113,20 +117,18 @@ func newOrgCommand() *cobra.Command {
 			return err
 		})
 	}
-	org.AddCommand(create)
-	return org
+	return operator.Group(&cobra.Command{Use: "org", Short: "Manage organizations", Example: "  workflow-server org create research --admin ann"}, create)
 }
 
-func newSecretsCommand() *cobra.Command {
-	secrets := &cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets"}
+func newSecretsCommand(s source) *cobra.Command {
 	rotate := &cobra.Command{
 		Use:   "rotate",
 		Short: "Encrypt new secrets with a new key",
-		Long: "rotate adds a key to the ring that encrypts the secrets of stacks. Secrets that were encrypted\n" +
-			"with older keys stay readable. A running server uses the new key after its next start.",
-		Args: cobra.NoArgs,
+		Long: `Add a key to the ring that encrypts the secrets of stacks. Secrets that were encrypted with
+older keys stay readable. A running server uses the new key after its next start.`,
+		Args: operator.NoArgs,
 	}
-	load := configFlags(rotate, "data_dir", "database", "master_key_file")
+	load := s.flags(rotate, "data_dir", "database", "master_key_file")
 	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, _ *logrus.Entry) error {
 			keys, err := server.OpenSecrets(cmd.Context(), cfg, db)
@@ -136,13 +138,12 @@ func newSecretsCommand() *cobra.Command {
 			return keys.Rotate(cmd.Context())
 		})
 	}
-	secrets.AddCommand(rotate)
-	return secrets
+	return operator.Group(&cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets", Example: "  workflow-server secrets rotate"}, rotate)
 }
 
 // withDatabase runs work on the configured database. A server may be using the database at the same
 // time.
-func withDatabase(cmd *cobra.Command, load func() (config.Config, error), work func(config.Config, *store.DB, *logrus.Entry) error) error {
+func withDatabase(cmd *cobra.Command, load loader, work func(config.Config, *store.DB, *logrus.Entry) error) error {
 	cfg, err := load()
 	if err != nil {
 		return err
@@ -156,16 +157,16 @@ func withDatabase(cmd *cobra.Command, load func() (config.Config, error), work f
 }
 
 // newAdminCommand returns the commands that let an operator act without the API.
-func newAdminCommand() *cobra.Command {
-	admin := &cobra.Command{Use: "admin", Short: "Help users who cannot sign in"}
+func newAdminCommand(s source) *cobra.Command {
 	signIn := &cobra.Command{
 		Use:   "sign-in USER",
 		Short: "Print a link that signs a user in to the console once",
-		Long: "sign-in prints a link that signs a user in to the console. The link is valid for 10 minutes and\n" +
-			"works once. The first administrator is " + identity.AdminLogin + ".",
-		Args: cobra.ExactArgs(1),
+		Long: `Print a link that signs a user in to the console. The link is valid for 10 minutes and works
+once. The first administrator is ` + identity.AdminLogin + `.`,
+		Example: "  workflow-server admin sign-in " + identity.AdminLogin,
+		Args:    operator.OneArg("the login of the user"),
 	}
-	load := configFlags(signIn, "data_dir", "database", "external_url", "console_url", "listen")
+	load := s.flags(signIn, "data_dir", "database", "external_url", "console_url", "listen")
 	signIn.RunE = func(cmd *cobra.Command, args []string) error {
 		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, log *logrus.Entry) error {
 			u, err := identity.New(db, log).UserByLogin(cmd.Context(), args[0])
@@ -184,6 +185,5 @@ func newAdminCommand() *cobra.Command {
 			return err
 		})
 	}
-	admin.AddCommand(signIn)
-	return admin
+	return operator.Group(&cobra.Command{Use: "admin", Short: "Help users who cannot sign in", Example: "  workflow-server admin sign-in admin"}, signIn)
 }

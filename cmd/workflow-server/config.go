@@ -1,49 +1,29 @@
 package main
 
 import (
-	"io"
-	"slices"
-	"strings"
-
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"workflowagent/internal/server/config"
+	"workflowagent/cmd/internal/operator"
+	"workflowagent/cmd/internal/program"
+	"workflowagent/internal/server"
 )
 
-// configFlags adds the flags of all settings to a command and returns a function that loads the
-// configuration from them. The help lists only the settings in shown, or all settings if shown is
-// empty.
-func configFlags(cmd *cobra.Command, shown ...string) func() (config.Config, error) {
-	var file string
-	cmd.Flags().StringVar(&file, "config", "", "YAML file with settings, named like the flags with _ for -")
-	values := map[string]*string{}
-	for _, f := range config.Table().Fields() {
-		values[f.Key] = cmd.Flags().String(f.Flag(), f.Default, f.Doc+" ["+f.Env+"]")
-		if _, isBool := f.Value.(*bool); isBool {
-			cmd.Flags().Lookup(f.Flag()).NoOptDefVal = "true"
-		}
-		cmd.Flags().Lookup(f.Flag()).Hidden = len(shown) > 0 && !slices.Contains(shown, f.Key)
-	}
-	return func() (config.Config, error) {
-		given := map[string]string{}
-		for key, value := range values {
-			if cmd.Flags().Changed(strings.ReplaceAll(key, "_", "-")) {
-				given[key] = *value
-			}
-		}
-		return config.Load(config.ProcessOptions(file, given))
-	}
-}
+func newConfigCommand(s source) *cobra.Command {
+	show := operator.NewConfigShowCommand(`  workflow-server config show
+  workflow-server config show --json --config ./workflow-server.yaml`, func() (operator.Configuration, error) { return s.load(nil) })
+	check := operator.NewConfigCheckCommand(`Load the configuration as serve would, check it and the files that it names, and print the
+warnings that serve would log. The command does not open the database or use the network.
 
-func newLog(cfg config.Config, out io.Writer) *logrus.Entry {
-	l := logrus.New()
-	l.SetOutput(out)
-	l.SetLevel(cfg.LogLevel)
-	if cfg.LogFormat == "json" {
-		l.SetFormatter(&logrus.JSONFormatter{})
-	} else {
-		l.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
-	}
-	return logrus.NewEntry(l)
+The exit code is 0 if a server can start with the configuration, and 2 otherwise.`, `  workflow-server config check
+  workflow-server config check --config ./workflow-server.yaml && systemctl reload workflow-server`, func() (operator.Configuration, error) {
+		c, err := s.load(nil)
+		if err != nil {
+			return nil, err
+		}
+		if err := server.CheckFiles(c); err != nil {
+			return nil, program.Usage(err)
+		}
+		return c, nil
+	})
+	return operator.Group(&cobra.Command{Use: "config", Short: "Show and check the configuration", Example: "  workflow-server config show"}, show, check)
 }

@@ -4,14 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/spf13/cobra"
-
 	"workflowagent/cmd/internal/program"
+	"workflowagent/internal/server"
 )
 
 // version is set by the linker.
@@ -25,23 +25,17 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	code, line := program.Result(newRootCommand().ExecuteContext(ctx))
+	code, line := result(newRootCommand(program.Version(version)).ExecuteContext(ctx))
 	if line != "" {
 		fmt.Fprintln(os.Stderr, line)
 	}
 	return code
 }
 
-func newRootCommand() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "workflow-server",
-		Short: "Control plane for Pulumi stacks and deployments",
-		Long: "workflow-server serves the Pulumi Cloud REST API: the stock pulumi CLI logs in to it,\n" +
-			"stores its state there, and runs deployments on agents that poll the server.",
-		SilenceUsage:      true,
-		SilenceErrors:     true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+func result(err error) (code int, line string) {
+	code, line = program.Result(err)
+	if _, none := errors.AsType[*server.NoDatabaseError](err); none && code == program.ExitFailed {
+		code = program.ExitNone
 	}
-	root.AddCommand(newServeCommand(), newTokenCommand(), newUserCommand(), newOrgCommand(), newAdminCommand(), newSecretsCommand(), newOIDCCommand(), program.NewVersionCommand(program.Version(version)))
-	return root
+	return code, line
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity/issuer"
@@ -17,38 +18,44 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-func newOIDCCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "oidc", Short: "Manage the keys that sign the identity tokens of jobs"}
-	cmd.AddCommand(newOIDCKeysCommand(), newOIDCRotateCommand(), newOIDCExportCommand(), newOIDCCheckCommand())
-	return cmd
+func newOIDCCommand(s source) *cobra.Command {
+	return operator.Group(
+		&cobra.Command{Use: "oidc", Short: "Manage the keys that sign the identity tokens of jobs", Example: "  workflow-server oidc keys"},
+		newOIDCKeysCommand(s), newOIDCRotateCommand(s), newOIDCExportCommand(s), newOIDCCheckCommand(s),
+	)
 }
 
-func newOIDCKeysCommand() *cobra.Command {
+func newOIDCKeysCommand(s source) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "List the published keys",
-		Args:  cobra.NoArgs,
+		Example: `  workflow-server oidc keys
+  workflow-server oidc keys --json`,
+		Args: operator.NoArgs,
 	}
-	load := configFlags(cmd, "data_dir", "database", "master_key_file")
+	var asJSON bool
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	load := s.flags(cmd, "data_dir", "database", "master_key_file")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withIssuer(cmd, load, func(s *issuer.Service) error { return printKeys(cmd, s) })
+		return withIssuer(cmd, load, func(s *issuer.Service) error { return printKeys(cmd, s, asJSON) })
 	}
 	return cmd
 }
 
-func newOIDCRotateCommand() *cobra.Command {
+func newOIDCRotateCommand(s source) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Publish a new key",
-		Long: "rotate publishes a new key, which begins to sign tokens after 48 hours. The server does this\n" +
-			"itself before a key reaches the age oidc_key_rotation.\n\n" +
-			"With --revoke, the new key signs at once, and the old keys are withdrawn. Use it if a private key\n" +
-			"could be known to others. Cloud providers reject the tokens of the old keys when they fetch the\n" +
-			"keys again, and might reject new tokens until then. If the documents are exported, export them\n" +
-			"immediately afterwards.",
-		Args: cobra.NoArgs,
+		Long: `Publish a new key, which begins to sign tokens after 48 hours. The server does this itself
+before a key reaches the age oidc_key_rotation.
+
+With --revoke, the new key signs at once, and the old keys are withdrawn. Use it if a private
+key could be known to others. Cloud providers reject the tokens of the old keys when they fetch
+the keys again, and might reject new tokens until then. If the documents are exported, export
+them immediately afterwards.`,
+		Args: operator.NoArgs,
 	}
-	load := configFlags(cmd, "data_dir", "database", "master_key_file")
+	load := s.flags(cmd, "data_dir", "database", "master_key_file")
 	revoke := cmd.Flags().Bool("revoke", false, "replace all keys at once")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withIssuer(cmd, load, func(s *issuer.Service) error {
@@ -59,22 +66,23 @@ func newOIDCRotateCommand() *cobra.Command {
 			if err := rotate(cmd.Context()); err != nil {
 				return err
 			}
-			return printKeys(cmd, s)
+			return printKeys(cmd, s, false)
 		})
 	}
 	return cmd
 }
 
-func newOIDCExportCommand() *cobra.Command {
+func newOIDCExportCommand(s source) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export DIR",
 		Short: "Write the issuer's documents to a directory",
-		Long: "export writes .well-known/openid-configuration and .well-known/jwks below DIR, for a server that\n" +
-			"cloud providers cannot reach. Publish the content of DIR at the URL in oidc_issuer_url, and repeat\n" +
-			"this at least once per day, so that each new key is public before it signs.",
-		Args: cobra.ExactArgs(1),
+		Long: `Write .well-known/openid-configuration and .well-known/jwks below DIR, for a server that cloud
+providers cannot reach. Publish the content of DIR at the URL in oidc_issuer_url, and repeat
+this at least once per day, so that each new key is public before it signs.`,
+		Example: "  workflow-server oidc export /srv/oidc",
+		Args:    operator.OneArg("the directory"),
 	}
-	load := configFlags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
+	load := s.flags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
 			if err := s.Export(cmd.Context(), args[0]); err != nil {
@@ -87,16 +95,16 @@ func newOIDCExportCommand() *cobra.Command {
 	return cmd
 }
 
-func newOIDCCheckCommand() *cobra.Command {
+func newOIDCCheckCommand(s source) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check that the issuer's documents are published and current",
-		Long: "check fetches the issuer's documents from its URL, as a cloud provider does, and compares them with\n" +
-			"the database. It fails if the URL does not use https, cannot be reached from this machine, or lacks\n" +
-			"a key. It cannot check whether the URL is reachable from the internet.",
-		Args: cobra.NoArgs,
+		Long: `Fetch the issuer's documents from its URL, as a cloud provider does, and compare them with the
+database. The check fails if the URL does not use https, cannot be reached from this machine, or
+lacks a key. It cannot check whether the URL is reachable from the internet.`,
+		Args: operator.NoArgs,
 	}
-	load := configFlags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
+	load := s.flags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
 			if err := s.Check(cmd.Context(), &outbound.Client{Reach: outbound.Reach{Anywhere: true}}); err != nil {
@@ -110,7 +118,7 @@ func newOIDCCheckCommand() *cobra.Command {
 }
 
 // withIssuer runs work with the issuer of the configured database.
-func withIssuer(cmd *cobra.Command, load func() (config.Config, error), work func(*issuer.Service) error) error {
+func withIssuer(cmd *cobra.Command, load loader, work func(*issuer.Service) error) error {
 	return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, log *logrus.Entry) error {
 		secrets, err := server.OpenSecrets(cmd.Context(), cfg, db)
 		if err != nil {
@@ -121,7 +129,7 @@ func withIssuer(cmd *cobra.Command, load func() (config.Config, error), work fun
 }
 
 // withNamedIssuer is [withIssuer] for work that needs the issuer's URL.
-func withNamedIssuer(cmd *cobra.Command, load func() (config.Config, error), work func(*issuer.Service) error) error {
+func withNamedIssuer(cmd *cobra.Command, load loader, work func(*issuer.Service) error) error {
 	return withIssuer(cmd, load, func(s *issuer.Service) error {
 		if s.URL() == "" {
 			return errors.New("the issuer's URL is unknown: set oidc_issuer_url or external_url as the server does")
@@ -130,26 +138,39 @@ func withNamedIssuer(cmd *cobra.Command, load func() (config.Config, error), wor
 	})
 }
 
-func printKeys(cmd *cobra.Command, s *issuer.Service) error {
+func printKeys(cmd *cobra.Command, s *issuer.Service, asJSON bool) error {
 	keys, err := s.Keys(cmd.Context())
 	if err != nil {
 		return err
 	}
+	type key struct {
+		ID        string     `json:"id"`
+		Status    string     `json:"status"`
+		SignsFrom time.Time  `json:"signsFrom"`
+		Until     *time.Time `json:"until,omitempty"`
+	}
+	list := []key{}
+	for _, k := range keys {
+		shown := key{ID: k.ID, Status: "next", SignsFrom: k.UseFrom}
+		if !k.Replaced.IsZero() {
+			shown.Status, shown.Until = "replaced", &k.Replaced
+		}
+		if k.Signs {
+			shown.Status = "signs"
+		}
+		list = append(list, shown)
+	}
+	if asJSON {
+		return operator.PrintJSON(cmd.OutOrStdout(), list)
+	}
 	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 	io.WriteString(w, "KEY\tSTATUS\tSIGNS FROM\tUNTIL\n")
-	for _, k := range keys {
-		status := "next"
-		switch {
-		case k.Signs:
-			status = "signs"
-		case !k.Replaced.IsZero():
-			status = "replaced"
-		}
+	for _, k := range list {
 		until := "-"
-		if !k.Replaced.IsZero() {
-			until = k.Replaced.Format(time.RFC3339)
+		if k.Until != nil {
+			until = k.Until.Format(time.RFC3339)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.ID, status, k.UseFrom.Format(time.RFC3339), until)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", k.ID, k.Status, k.SignsFrom.Format(time.RFC3339), until)
 	}
 	return w.Flush()
 }

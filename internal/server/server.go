@@ -275,12 +275,33 @@ func databaseOptions(cfg config.Config, log *logrus.Entry) store.Options {
 func OpenExistingDatabase(ctx context.Context, cfg config.Config, log *logrus.Entry) (*store.DB, error) {
 	if path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:"); ok && path != "" {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("the database %s does not exist: use the settings data_dir and database of the server", path)
+			return nil, &NoDatabaseError{path}
 		}
 	}
 	opts := databaseOptions(cfg, log)
 	opts.Existing = true
 	return store.Open(ctx, cfg.DSN(), opts)
+}
+
+// NoDatabaseError means that no server has created the database of a configuration.
+type NoDatabaseError struct{ path string }
+
+func (e *NoDatabaseError) Error() string {
+	return "the database " + e.path + " does not exist: use the settings data_dir and database of the server"
+}
+
+// CheckFiles checks the files that a configuration names, without changing anything.
+func CheckFiles(cfg config.Config) error {
+	var errs []error
+	if cfg.SignInFile != "" {
+		_, err := openid.Load(cfg.SignInFile)
+		errs = append(errs, err)
+	}
+	if cfg.MasterKeyFile != "" {
+		_, err := keyring.LoadMasterKey(cfg.MasterKeyFile, false)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // OpenSecrets opens a database's key ring with the configured master key. It creates the key if it

@@ -59,6 +59,24 @@ type Field struct {
 // Flag returns the setting's command-line flag, without dashes in front.
 func (f *Field) Flag() string { return strings.ReplaceAll(f.Key, "_", "-") }
 
+// Usage returns the first sentence of the documentation for the help of the flag, with the setting's
+// variable, choices, and the description of its default.
+func (f *Field) Usage() string {
+	text := f.summary()
+	if f.Choices != nil {
+		text += " (one of: " + strings.Join(f.Choices, ", ") + ")"
+	}
+	if f.Default == "" && f.DefaultText != "" {
+		text += " (default: " + f.DefaultText + ")"
+	}
+	return text + " [" + f.Env + "]"
+}
+
+func (f *Field) summary() string {
+	doc, _, _ := strings.Cut(strings.Join(strings.Fields(f.Doc), " "), ". ")
+	return strings.TrimSuffix(doc, ".")
+}
+
 // Group is a titled section of a table.
 type Group struct {
 	Title string
@@ -216,8 +234,7 @@ func (t *Table) WriteHelp(w io.Writer) error {
 			if f.Choices != nil {
 				value = " (one of: " + strings.Join(f.Choices, ", ") + ")" + value
 			}
-			doc, _, _ := strings.Cut(strings.Join(strings.Fields(f.Doc), " "), ". ")
-			fmt.Fprintf(&help, "  %s%s\n        %s%s\n", name, override, strings.TrimSuffix(doc, "."), value)
+			fmt.Fprintf(&help, "  %s%s\n        %s%s\n", name, override, f.summary(), value)
 		}
 	}
 	_, err := io.WriteString(w, help.String())

@@ -104,6 +104,16 @@ func (c Config) Changed(other Config) (applied, restart []string) {
 	return applied, restart
 }
 
+// ApplyLog sets the level and the format of the log.
+func (c Config) ApplyLog(log *logrus.Logger) {
+	log.SetLevel(c.LogLevel)
+	if c.LogFormat == "json" {
+		log.SetFormatter(&logrus.JSONFormatter{})
+	} else {
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
+	}
+}
+
 // Reach says which addresses organizations may make the server call.
 func (c Config) Reach() outbound.Reach {
 	return outbound.Reach{Internal: slices.Concat(c.Networks, c.WebhookNetworks)}

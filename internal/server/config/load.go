@@ -1,6 +1,9 @@
 package config
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -174,4 +177,12 @@ func (c *Config) warnOfVariables(t *settings.Table, env map[string]string) {
 			c.meta.warnings = append(c.meta.warnings, "the variable "+name+" is not one of this server's settings and has no effect")
 		}
 	}
+}
+
+// Advise adds what to do to the error of [Load] if the configuration file could not be read.
+func Advise(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w; to read the machine's file, run this as root or as the user of the service; to read another, use --config FILE", err)
+	}
+	return err
 }

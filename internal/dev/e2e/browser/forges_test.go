@@ -39,7 +39,7 @@ func (w *world) integration(t *testing.T) string {
 		}, nil)
 	}
 	must.OK(t, err)
-	cfg := must.Get(config.Load(config.LoadOptions{Flags: map[string]string{"data_dir": w.Server.DataDir}}))(t)
+	cfg := must.Get(config.Load(config.LoadOptions{Flags: map[string]string{"data_dir": w.Server.DataDir}, Cwd: t.TempDir()}))(t)
 	db := must.Get(server.OpenDatabase(context.WithoutCancel(ctx), cfg, storetest.Log()))(t)
 	defer db.Close()
 	must.OK(t, db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return report(tx, made.ID) }))
