@@ -141,7 +141,7 @@ pages: $(TEMPL)/templ ## Format the console's pages and generate their Go files.
 	@$(TEMPL)/templ generate -log-level warn -path internal/server/console
 
 .PHONY: generate
-generate: pages ## Regenerate the generated files (pages, sample configuration and its reference, property lists).
+generate: pages ## Regenerate the generated files (pages, sample configurations, references and schemas, property lists).
 	go generate ./...
 
 .PHONY: man

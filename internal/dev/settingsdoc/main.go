@@ -1,5 +1,5 @@
-// Command settingsdoc generates files from the agent's table of settings: the sample configuration
-// and the reference in docs/configuration.md.
+// Command settingsdoc generates files from the tables of settings of the agent and the server: the
+// sample configurations, the references in docs, and the JSON Schemas of the configuration files.
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/config"
+	serverconfig "workflowagent/internal/server/config"
 	"workflowagent/internal/settings"
 )
 
@@ -29,44 +30,77 @@ func main() {
 	}
 }
 
-const (
-	sampleFile    = config.FileName + ".sample"
-	referenceFile = "docs/configuration.md"
-)
-
-func write(root string) error {
-	page, err := os.ReadFile(filepath.Join(root, referenceFile))
-	if err != nil {
-		return fmt.Errorf("reading the reference: %w", err)
-	}
-	if page, err = reference(page); err != nil {
-		return err
-	}
-	for name, content := range map[string][]byte{referenceFile: page, sampleFile: sample()} {
-		if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil {
-			return fmt.Errorf("writing a generated file: %w", err)
-		}
-	}
-	return nil
+// product is a program whose settings are documented.
+type product struct {
+	table  *settings.Table
+	sample string // path of the sample configuration
+	page   string // path of the reference
+	schema string // path of the JSON Schema of the configuration file
+	title  string // title of the schema
+	header string // first lines of the sample
+	active string // key that is not commented out in the sample, or ""
 }
 
-// sample returns the sample configuration: every key that is allowed in the file, with its
-// documentation and its default or an example. Only the token is active.
-func sample() []byte {
-	var b bytes.Buffer
-	b.WriteString(`# ` + config.FileName + `
+const schemas = "internal/server/api/system/schemas/"
+
+func products() []product {
+	agent, server := config.FileName, serverconfig.FileName
+	return []product{{
+		table: config.Table(), sample: agent + ".sample", page: "docs/configuration.md",
+		schema: schemas + "pulumi-workflow-agent.schema.json", title: "Configuration of customer-managed-workflow-agent", active: "token",
+		header: `# ` + agent + `
 #
 # The configuration of customer-managed-workflow-agent. The agent searches for this file in the
 # current directory, the home directory, /etc and the directory of its binary. Remove the # before
 # a key to change it; the value shown is the default, or an example where the default depends on
 # the machine. docs/configuration.md describes all settings.
-`)
+`,
+	}, {
+		table: serverconfig.Table(), sample: server + ".sample", page: "docs/configuration-server.md",
+		schema: schemas + "workflow-server.schema.json", title: "Configuration of workflow-server",
+		header: `# ` + server + `
+#
+# The configuration of workflow-server. The server searches for this file in the current directory,
+# the home directory, /etc/workflow-server and the directory of its binary. Remove the # before a
+# key to change it; the value shown is the default, or an example where the default depends on the
+# machine or on other settings. docs/configuration-server.md describes all settings.
+`,
+	}}
+}
+
+func write(root string) error {
+	for _, p := range products() {
+		page, err := os.ReadFile(filepath.Join(root, p.page))
+		if err != nil {
+			return fmt.Errorf("reading the reference: %w", err)
+		}
+		if page, err = p.reference(page); err != nil {
+			return err
+		}
+		schema, err := p.schemaText()
+		if err != nil {
+			return err
+		}
+		for name, content := range map[string][]byte{p.page: page, p.sample: p.sampleText(), p.schema: schema} {
+			if err := os.WriteFile(filepath.Join(root, name), content, 0o644); err != nil {
+				return fmt.Errorf("writing a generated file: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// sampleText returns the sample configuration: every key that is allowed in the file, with its
+// documentation and its default or an example.
+func (p product) sampleText() []byte {
+	var b bytes.Buffer
+	b.WriteString(p.header)
 	comment := func(text string) {
 		for _, line := range wrap(text, 98) {
 			b.WriteString("# " + line + "\n")
 		}
 	}
-	for _, group := range config.Table().Groups {
+	for _, group := range p.table.Groups {
 		if group.EnvOnly {
 			continue
 		}
@@ -81,7 +115,7 @@ func sample() []byte {
 				comment("Default: " + f.DefaultText + ".")
 			}
 			comment("Environment variable override: " + f.Env + separated(f))
-			if f.Key != "token" {
+			if f.Key != p.active {
 				b.WriteByte('#')
 			}
 			fmt.Fprintf(&b, "%s: %s\n", f.Key, sampleValue(f))
@@ -130,15 +164,15 @@ const (
 )
 
 // reference returns the page with its generated part replaced.
-func reference(page []byte) ([]byte, error) {
+func (p product) reference(page []byte) ([]byte, error) {
 	before, rest, hasBegin := bytes.Cut(page, []byte(begin))
 	_, after, hasEnd := bytes.Cut(rest, []byte(end))
 	if !hasBegin || !hasEnd {
-		return nil, errors.New(referenceFile + " lacks the comments around the generated part")
+		return nil, errors.New(p.page + " lacks the comments around the generated part")
 	}
 	b := bytes.NewBuffer(bytes.Clone(before))
 	b.WriteString(begin + "\n")
-	for _, group := range config.Table().Groups {
+	for _, group := range p.table.Groups {
 		fmt.Fprintf(b, "## %s\n\n", group.Title)
 		if group.EnvOnly {
 			b.WriteString("The file cannot contain these settings.\n\n")
@@ -175,6 +209,12 @@ func facts(f settings.Field, envOnly bool) string {
 	if f.Requirement != "" {
 		text += "; " + f.Requirement
 	}
+	if f.Credential != "" {
+		text += "; credential `" + f.Credential + "`"
+	}
+	if f.Reload {
+		text += "; applied by a reload"
+	}
 	if envOnly { // the heading is the variable
 		return capital(text)
 	}
@@ -200,7 +240,7 @@ func form(f settings.Field) string {
 	case *int, *int64:
 		return "number " + f.Bounds()
 	case *time.Duration:
-		return "duration " + f.Bounds()
+		return strings.TrimSuffix("duration "+f.Bounds(), " at least ")
 	case *settings.Seconds:
 		return "duration or number of seconds " + f.Bounds()
 	case *[]string:
@@ -210,7 +250,7 @@ func form(f settings.Field) string {
 	case *settings.URL:
 		return "URL"
 	case *settings.Bytes:
-		return "size with the unit `k`, `m` or `g`, " + f.Bounds()
+		return strings.TrimSuffix("size with the unit `k`, `m` or `g`, "+f.Bounds(), ", at least ")
 	case *settings.CPUs:
 		return "number from 0.01 to 4096"
 	default:

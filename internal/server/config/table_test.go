@@ -1,11 +1,14 @@
 package config
 
 import (
+	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/settings"
 )
 
@@ -65,6 +68,25 @@ func TestDefaults(t *testing.T) {
 		}
 		if !c.Source(f.Key).IsDefault() {
 			t.Errorf("%s: default comes from %q", f.Key, c.Source(f.Key))
+		}
+	}
+}
+
+// TestSample checks that the sample sets nothing, and that each of its lines is a valid setting.
+func TestSample(t *testing.T) {
+	sample := string(must.Get(os.ReadFile("../../../" + FileName + ".sample"))(t))
+	c := must.Get(LoadText(LoadOptions{Cwd: "/cwd"}, "FILE", []byte(sample)))(t)
+	dependent := []string{"database_password", "database_password_file", "metrics_token_file", "releases"} // need other settings or files
+	for _, f := range Table().Fields() {
+		if !c.Source(f.Key).IsDefault() {
+			t.Errorf("%s is set by the sample", f.Key)
+		}
+		if slices.Contains(dependent, f.Key) {
+			continue
+		}
+		active := strings.Replace(sample, "\n#"+f.Key+": ", "\n"+f.Key+": ", 1)
+		if c, err := LoadText(LoadOptions{Cwd: "/cwd"}, "FILE", []byte(active)); err != nil || c.Source(f.Key).IsDefault() {
+			t.Errorf("%s: the sample's value is not used: %v", f.Key, err)
 		}
 	}
 }
