@@ -1,6 +1,11 @@
 package main
 
 import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
 	"github.com/spf13/cobra"
 
 	"workflowagent/cmd/internal/operator"
@@ -16,7 +21,11 @@ func newServeCommand(version string, s source) *cobra.Command {
 an administrator and an access token, which is written to a file in the data directory.
 
 Every setting can be given as a flag, as the environment variable shown after it, or in the
-configuration file; the first of these wins. Secrets have no flags.`,
+configuration file; the first of these wins. Secrets have no flags.
+
+SIGHUP reloads the configuration file and the files with secrets. The log level and format and
+the token of /metrics change at once; the other settings need a restart. If the file is wrong,
+the server logs why and keeps the running configuration.`,
 		Example: `  workflow-server serve --data-dir /var/lib/workflow-server --external-url https://deployments.example.com
   workflow-server serve --config ./workflow-server.yaml`,
 		Args: operator.NoArgs,
@@ -27,6 +36,9 @@ configuration file; the first of these wins. Secrets have no flags.`,
 		if err != nil {
 			return err
 		}
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGHUP) // before the server starts, which would otherwise end
+		defer signal.Stop(signals)
 		log := newLog(cfg, cmd.ErrOrStderr())
 		if err := procguard.Protect(); err != nil {
 			log.WithError(err).Warn("the server's memory is not protected from other processes of its user")
@@ -35,7 +47,16 @@ configuration file; the first of these wins. Secrets have no flags.`,
 		if err != nil {
 			return err
 		}
-		return s.Run(cmd.Context())
+		ctx, cancel := context.WithCancel(cmd.Context())
+		reloading := make(chan struct{})
+		go func() {
+			defer close(reloading)
+			s.ReloadOn(ctx, signals, load)
+		}()
+		err = s.Run(ctx)
+		cancel()
+		<-reloading
+		return err
 	}
 	return cmd
 }

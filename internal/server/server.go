@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -50,6 +51,7 @@ import (
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
+	"workflowagent/internal/settings"
 	"workflowagent/internal/sys/filelock"
 )
 
@@ -74,12 +76,17 @@ type Server struct {
 	redirect    *http.Server
 	subsystems  []Subsystem
 	draining    chan struct{} // closed when the server begins to stop
+
+	// running and metricsToken are what Reload changes.
+	running      config.Config
+	metricsToken atomic.Pointer[settings.Secret]
 }
 
 // New opens the database, sets up an empty installation, and listens. It writes messages for the
 // operator, such as the location of the first access token, to notices.
 func New(ctx context.Context, cfg config.Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
-	s := &Server{cfg: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{})}
+	s := &Server{cfg: cfg, running: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{})}
+	s.metricsToken.Store(&cfg.MetricsToken)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() {
 		if err != nil {
@@ -172,7 +179,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Console:     s.cfg.Console(),
 		Limits:      request.Limits{Memory: memory},
 		Server: system.Server{
-			Metrics: s.metrics, MetricsToken: cfg.MetricsToken.Reveal(), Ready: s.ready, Releases: cfg.Releases,
+			Metrics: s.metrics, MetricsToken: s.currentMetricsToken, Ready: s.ready, Releases: cfg.Releases,
 		},
 	})
 	s.handler = console.Split(routes, observe(pages.Handler()))

@@ -121,7 +121,7 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),
 		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,
-		Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: metricsToken, Releases: o.releases},
+		Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: func() string { return metricsToken }, Releases: o.releases},
 	}))
 	t.Cleanup(f.server.Close)
 	return f

@@ -26,7 +26,7 @@ func TestWhoReadsMetrics(t *testing.T) {
 		{"wrong token", "secret", "127.0.0.1:5", "Bearer secre", 403},
 		{"token", "secret", "10.0.0.7:5", "Bearer secret", 200},
 	} {
-		handler := api.New(api.Deps{Log: storetest.Log(), Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: tt.token}})
+		handler := api.New(api.Deps{Log: storetest.Log(), Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: func() string { return tt.token }}})
 		r := httptest.NewRequest("GET", "/metrics", nil)
 		r.RemoteAddr, r.Host = tt.remote, "127.0.0.1:8800"
 		if tt.authorization != "" {

@@ -104,6 +104,13 @@ func (c Config) Changed(other Config) (applied, restart []string) {
 	return applied, restart
 }
 
+// Reloaded returns the configuration with the values of those settings in next that a running server
+// applies.
+func (c Config) Reloaded(next Config) Config {
+	c.MetricsToken, c.MetricsTokenFile, c.LogLevel, c.LogFormat = next.MetricsToken, next.MetricsTokenFile, next.LogLevel, next.LogFormat
+	return c
+}
+
 // ApplyLog sets the level and the format of the log.
 func (c Config) ApplyLog(log *logrus.Logger) {
 	log.SetLevel(c.LogLevel)

@@ -157,9 +157,17 @@ func TestChanged(t *testing.T) {
 	load := func(text string) Config {
 		return must.Get(LoadText(LoadOptions{Cwd: "/cwd"}, "FILE", []byte(text)))(t)
 	}
-	applied, restart := load("log_level: debug\nlisten: 127.0.0.1:1\n").Changed(load("metrics_token: x\n"))
+	before, after := load("log_level: debug\nlisten: 127.0.0.1:1\n"), load("metrics_token: x\n")
+	applied, restart := before.Changed(after)
 	if diff := cmp.Diff([][]string{{"metrics_token", "log_level"}, {"listen"}}, [][]string{applied, restart}); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	if applied, restart = before.Reloaded(after).Changed(after); len(applied) != 0 || !slices.Equal(restart, []string{"listen"}) {
+		t.Errorf("after a reload, %q and %q differ", applied, restart)
+	}
+	different := "metrics_token_file: " + write(t, filepath.Join(t.TempDir(), "token"), "y") + "\nlog_level: error\nlog_format: json\n"
+	if applied, _ = before.Reloaded(load(different)).Changed(load(different)); len(applied) != 0 {
+		t.Errorf("a reload does not apply %q", applied)
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 // Server describes the server itself.
 type Server struct {
 	Metrics *prometheus.Registry
-	// MetricsToken is the bearer token of /metrics. If empty, no caller may read it: behind a proxy,
-	// all callers appear to be on this machine.
-	MetricsToken string
+	// MetricsToken returns the bearer token of /metrics. If it is empty, or the function is nil, no
+	// caller may read them: behind a proxy, all callers appear to be on this machine.
+	MetricsToken func() string
 	// Ready returns an error while the server is not ready; nil means always ready.
 	Ready func(r *http.Request) error
 	// Releases is a directory with a mirror of the agent's releases; "" means none.
@@ -71,10 +71,14 @@ func (s *serverRoutes) readyz(w http.ResponseWriter, r *http.Request) error {
 
 // metrics responds with the metrics to callers with the metrics token.
 func (s *serverRoutes) metrics(w http.ResponseWriter, r *http.Request) error {
-	if s.MetricsToken == "" {
+	token := ""
+	if s.MetricsToken != nil {
+		token = s.MetricsToken()
+	}
+	if token == "" {
 		return fault.Forbidden("reading the metrics requires a token, and this server has none; set metrics_token")
 	}
-	if subtle.ConstantTimeCompare([]byte(web.Bearer(r, "Bearer")), []byte(s.MetricsToken)) == 0 {
+	if subtle.ConstantTimeCompare([]byte(web.Bearer(r, "Bearer")), []byte(token)) == 0 {
 		return fault.Forbidden("reading the metrics requires the metrics token")
 	}
 	promhttp.HandlerFor(s.Server.Metrics, promhttp.HandlerOpts{}).ServeHTTP(w, r)

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"workflowagent/internal/server/config"
+)
+
+// Reload applies the settings that can change while the server runs, and logs which others differ.
+// It must not be called concurrently.
+func (s *Server) Reload(cfg config.Config) {
+	applied, restart := s.running.Changed(cfg)
+	s.running = s.running.Reloaded(cfg)
+	s.metricsToken.Store(&cfg.MetricsToken)
+	cfg.ApplyLog(s.log.Logger)
+	log := s.logOf("configuration")
+	for _, warning := range cfg.Warnings() {
+		log.Warn(warning)
+	}
+	if len(restart) > 0 {
+		log.WithField("settings", strings.Join(restart, ", ")).Warn("some changed settings need a restart of the server")
+	}
+	log.WithField("applied", strings.Join(applied, ", ")).Info("reloaded the configuration")
+}
+
+// ReloadOn reloads the configuration at each signal, until ctx is canceled. If the configuration
+// cannot be loaded, the server keeps the running one.
+func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal, load func() (config.Config, error)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+			cfg, err := load()
+			if err != nil {
+				s.logOf("configuration").WithError(err).Error("the configuration was not reloaded, and the server keeps the running one: correct it and reload it again")
+				continue
+			}
+			s.Reload(cfg)
+		}
+	}
+}
+
+// currentMetricsToken returns the bearer token of /metrics, or "".
+func (s *Server) currentMetricsToken() string { return s.metricsToken.Load().Reveal() }
