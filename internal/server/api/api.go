@@ -7,7 +7,7 @@
 //   - forges: integrations with forges, and the deliveries that they send
 //   - jobs: the calls of agents and runners
 //   - org: users, organizations, tokens, agent pools, OIDC issuers, usage
-//   - system: health, metrics, capabilities, releases, keys of identity tokens
+//   - system: health, metrics, capabilities, schemas, releases, keys of identity tokens
 //   - openapi: the description of all routes
 //   - absent: the errors of parts of the public API that the server does not offer
 //

@@ -65,7 +65,7 @@ var routesByAbility = map[identity.Ability][]string{
 var routesWithoutStack = map[string][]string{
 	"every caller": {
 		"GET /", "GET /healthz", "GET /oidc/.well-known/openid-configuration", "GET /oidc/.well-known/jwks", "GET /readyz", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
-		"GET /api/openapi/pulumi-spec.json",
+		"GET /api/openapi/pulumi-spec.json", "GET /schemas/pulumi-workflow-agent.schema.json", "GET /schemas/workflow-server.schema.json",
 	},
 	"holders of the metrics token": {"GET /metrics"},
 	"people": {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/api/request"
+	"workflowagent/internal/server/console"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -30,6 +31,28 @@ func TestServerTellsAboutItself(t *testing.T) {
 		t.Errorf("metrics = %.200s", m)
 	}
 	f.do("GET", "/api/console/orgs/acme/integrations/github-app", nil).want(200, nil)
+}
+
+// TestSchemas fetches the schemas of configuration files without authentication.
+func TestSchemas(t *testing.T) {
+	f := newFixture(t, options{})
+	for _, name := range []string{"pulumi-workflow-agent", "workflow-server"} {
+		path := "/schemas/" + name + ".schema.json"
+		var schema struct {
+			Properties map[string]any
+		}
+		f.send(call{Method: "GET", Path: path, Auth: "none"}).want(200, &schema)
+		if schema.Properties["log_format"] == nil {
+			t.Errorf("%s describes no log_format", path)
+		}
+		if console.Serves(path) {
+			t.Errorf("the console serves %s", path)
+		}
+	}
+	f.send(call{Method: "GET", Path: "/schemas/none.schema.json", Auth: "none"}).want(404, nil)
+	if !console.Serves("/schemas/project/stack") {
+		t.Error("the console does not serve an organization that is called schemas")
+	}
 }
 
 func TestWhoIsCalling(t *testing.T) {

@@ -187,5 +187,5 @@ func TestStrangersFindNothing(t *testing.T) {
 var open = []string{
 	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // reports "not installed" to strangers
 	"/oidc/.well-known/openid-configuration", "/oidc/.well-known/jwks",
-	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json",
+	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json", "/schemas/pulumi-workflow-agent.schema.json", "/schemas/workflow-server.schema.json",
 }

@@ -105,6 +105,8 @@ func Serves(path string) bool {
 	switch firstSegment(path) {
 	case "api", "healthz", "readyz", "metrics", "releases", "oidc", ".well-known", "workflow":
 		return false
+	case "schemas": // can also be the name of an organization
+		return !strings.HasSuffix(path, ".schema.json")
 	default:
 		return true
 	}

@@ -1,5 +1,5 @@
 // Package system serves information about the server itself (health, metrics, capabilities, the keys
-// of identity tokens), and the agent's releases.
+// of identity tokens), the schemas of configuration files, and the agent's releases.
 package system
 
 import (
@@ -43,6 +43,7 @@ func Register(rt *web.Router, server Server, externalURL string) {
 	rt.Public(http.MethodGet, "/healthz", s.healthz)
 	rt.Public(http.MethodGet, "/readyz", s.readyz)
 	rt.Public(http.MethodGet, "/metrics", s.metrics)
+	registerSchemas(rt)
 	rt.Public(http.MethodGet, "/api/capabilities", s.capabilities)
 	rt.Public(http.MethodGet, "/api/cli/version", s.cliVersion)
 }
