@@ -88,7 +88,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestMistakesHaveTheirExitCode(t *testing.T) {
-	t.Setenv("WORKFLOW_SERVER_CONFIG", configFile(t, "data_dir: "+t.TempDir()+"\n"))
+	t.Setenv("WORKFLOW_SERVER_CONFIG", configFile(t, "data_dir: "+t.TempDir()+"\nlisten: 127.0.0.1:99999\n")) // serve ends at once
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -102,7 +102,7 @@ func TestMistakesHaveTheirExitCode(t *testing.T) {
 		{"no argument", []string{"org", "create", "--admin", "ann"}, program.ExitUsage, "the name of the new organization"},
 		{"missing flag", []string{"org", "create", "x"}, program.ExitUsage, "--admin is required"},
 		{"bad value of a flag", []string{"token", "create", "--expires", "-1h"}, program.ExitUsage, "--expires must not be negative"},
-		{"a secret as a flag", []string{"serve", "--metrics-token", "hunter2"}, program.ExitUsage, "--metrics-token-file FILE, WORKFLOW_SERVER_METRICS_TOKEN, or metrics_token in the configuration file"},
+		{"a secret as a flag", []string{"token", "create", "--metrics-token", "hunter2"}, program.ExitUsage, "--metrics-token-file FILE, WORKFLOW_SERVER_METRICS_TOKEN, or metrics_token in the configuration file"},
 		{"a password as a flag", []string{"user", "create", "ann", "--database-password=hunter2"}, program.ExitUsage, "--database-password-file FILE"},
 		{"a password in a flag", []string{"serve", "--database", "postgres://u:hunter2@h/d"}, program.ExitUsage, "database_password_file"},
 		{"missing file", []string{"serve", "--config", "/does/not/exist.yaml"}, program.ExitUsage, "/does/not/exist.yaml"},
