@@ -43,7 +43,7 @@ func (k *Keep) restore(ctx context.Context, git *commandLine) error {
 		return err
 	}
 	defer root.Close() // opened for reading only
-	s := sweep{entries: listed.entries}
+	s := sweep{listed: listed.files}
 	args := []string{"clean", "--quiet", "-ffdx"}
 	for _, name := range dependencyDirs {
 		if k.Dependencies && !slices.Contains(listed.dependencies, name) {
@@ -65,28 +65,33 @@ func (k *Keep) restore(ctx context.Context, git *commandLine) error {
 // nested repositories, which git does not see next to files of the index, but whose settings and hooks have
 // an effect on programs that run git there.
 type sweep struct {
-	entries map[string]bool // of [listing]
-	kept    []string        // directories of dependencies
-	deep    bool            // search also in directories that the index does not contain
+	listed map[string][]string // [listing.files]
+	kept   []string            // directories of dependencies
+	deep   bool                // search also in directories that the index does not contain
 
 	untracked bool // entries exist that git must remove
 }
 
-// dir searches a directory. prefix is its path with a trailing slash, or "".
-func (s *sweep) dir(ctx context.Context, root *os.Root, prefix string, depth int) error {
+// dir searches a directory with a path in the checkout.
+func (s *sweep) dir(ctx context.Context, root *os.Root, at string, depth int) error {
 	names, err := dirtree.Names(ctx, root, ".")
 	if err != nil {
 		return err
 	}
+	files := s.listed[at]
 	for _, name := range names {
-		enter, listed := s.entries[prefix+name]
+		if _, found := slices.BinarySearch(files, name); found {
+			continue
+		}
+		inside := path.Join(at, name)
+		_, enter := s.listed[inside]
 		switch {
-		case prefix == "" && name == ".git":
+		case inside == ".git":
 		case strings.EqualFold(name, ".git"): // some file systems ignore case
 			if err := dirtree.Remove(ctx, root, name); err != nil {
 				return err
 			}
-		case !listed:
+		case !enter:
 			info, err := root.Lstat(name)
 			if err != nil {
 				return err
@@ -101,22 +106,22 @@ func (s *sweep) dir(ctx context.Context, root *os.Root, prefix string, depth int
 			continue
 		}
 		if depth == maxDepth {
-			return fmt.Errorf("%s has more than %d levels of directories", prefix, maxDepth)
+			return fmt.Errorf("%s has more than %d levels of directories", at, maxDepth)
 		}
-		if err := s.subdir(ctx, root, prefix, name, depth+1); err != nil {
+		if err := s.subdir(ctx, root, name, inside, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *sweep) subdir(ctx context.Context, in *os.Root, prefix, name string, depth int) error {
+func (s *sweep) subdir(ctx context.Context, in *os.Root, name, at string, depth int) error {
 	root, err := in.OpenRoot(name)
 	if err != nil {
 		return err
 	}
 	defer root.Close() // opened for reading only
-	return s.dir(ctx, root, prefix+name+"/", depth)
+	return s.dir(ctx, root, at, depth)
 }
 
 // withGlobs returns git with wildcards in the paths that are its arguments.
@@ -129,11 +134,11 @@ func withGlobs(git *commandLine) *commandLine {
 // list returns what the index of a checkout contains. It returns an error if the checkout has submodules,
 // whose directories git does not clean.
 func list(ctx context.Context, git *commandLine) (*listing, error) {
-	l := &listing{entries: map[string]bool{}}
+	l := &listing{files: map[string][]string{"": nil}}
 	if err := git.stream(ctx, "", l, "ls-files", "--stage", "-z"); err != nil {
 		return nil, err
 	}
-	if l.submodules {
+	if l.addNames(); l.submodules {
 		return nil, errors.New("the repository has submodules, whose directories git does not clean")
 	}
 	return l, nil
@@ -141,12 +146,13 @@ func list(ctx context.Context, git *commandLine) (*listing, error) {
 
 // listing is a writer for the output of ls-files --stage -z.
 type listing struct {
-	entries      map[string]bool // by path; true: a directory, which contains files of the index
-	dependencies []string        // the dependencyDirs whose name an entry has
+	files        map[string][]string // sorted names, by the path of the directory; "" is the checkout
+	dependencies []string            // the dependencyDirs whose name a file or a directory has
 	submodules   bool
 
-	partial []byte // an entry whose end was not yet written
-	last    string // the directory of the last file
+	partial []byte   // an entry whose end was not yet written
+	dir     string   // the directory of the last files
+	names   []string // of these files
 }
 
 // Write implements [io.Writer].
@@ -159,30 +165,49 @@ func (l *listing) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		// The mode, the hash and the stage, with a space between them, precede the tab.
-		kind, file, _ := strings.Cut(string(entry), "\t")
-		l.submodules = l.submodules || strings.HasPrefix(kind, "160000 ")
-		l.add(file)
+		kind, file, _ := bytes.Cut(entry, []byte{'\t'})
+		l.submodules = l.submodules || bytes.HasPrefix(kind, []byte("160000 "))
+		l.add(string(file))
 		text = more
 	}
 }
 
 func (l *listing) add(file string) {
-	l.entries[file] = false
-	l.note(file)
-	dir := path.Dir(file)
-	if dir == l.last {
-		return
+	dir, name := split(file)
+	if dir != l.dir {
+		l.addNames()
+		l.dir = dir
 	}
-	l.last = dir
-	for ; dir != "." && !l.entries[dir]; dir = path.Dir(dir) {
-		l.entries[dir] = true
-		l.note(dir)
+	l.names = append(l.names, name)
+	l.note(name)
+}
+
+// addNames adds the directory of the last files, and those that contain it.
+func (l *listing) addNames() {
+	all := append(l.files[l.dir], l.names...)
+	slices.Sort(all) // nothing to do, as git sorts them, too
+	for at := l.dir; at != ""; {
+		if _, known := l.files[at]; known {
+			break
+		}
+		l.files[at] = nil
+		dir, name := split(at)
+		l.note(name)
+		at = dir
 	}
+	l.files[l.dir], l.names = all, l.names[:0]
+}
+
+// split returns the directory and the name of a path in the checkout, whose own path is "".
+func split(file string) (dir, name string) {
+	if i := strings.LastIndexByte(file, '/'); i >= 0 {
+		return file[:i], file[i+1:]
+	}
+	return "", file
 }
 
 // note records a name that is that of a directory of dependencies. Some file systems ignore case.
-func (l *listing) note(file string) {
-	base := path.Base(file)
+func (l *listing) note(base string) {
 	for _, name := range dependencyDirs {
 		if strings.EqualFold(base, name) && !slices.Contains(l.dependencies, name) {
 			l.dependencies = append(l.dependencies, name)
