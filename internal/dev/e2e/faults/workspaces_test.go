@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net/http"
@@ -168,7 +169,9 @@ func (k *keeper) fill() {
 	k.stack.W.Last.Settings["workspace_max_size"] = "4m"
 	must.OK(k.t, k.stack.W.RestartAgent(ctx))
 	var after []string
-	err := harness.Until(ctx, func() (done bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := harness.Until(limited, func() (done bool, err error) {
 		after, err = filepath.Glob(filepath.Join(k.state, "workspaces", "*", "state.json"))
 		return len(after) < len(before), err
 	})
@@ -188,7 +191,9 @@ func (k *keeper) cancel() (check func()) {
 	other.stack, other.used = k.newStack(k.stack.W, "other"), map[string]bool{}
 	other.run("main", mark("before"), "succeeded")
 	d := other.queue("main", look+mark("cancelled")+"echo x > $OUTSIDE/begun; exec sleep 300\n")
-	must.OK(k.t, harness.Until(ctx, func() (bool, error) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	must.OK(k.t, harness.Until(limited, func() (bool, error) {
 		_, err := os.Stat(filepath.Join(k.outside, "begun"))
 		return err == nil, nil
 	}))

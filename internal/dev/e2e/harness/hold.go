@@ -36,6 +36,8 @@ func (h Hold) Set(name string) error {
 
 // Reached waits until a script waits, and returns the ID of its parent process.
 func (h Hold) Reached(ctx context.Context) (ppid string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	err = Until(ctx, func() (bool, error) {
 		text, err := os.ReadFile(filepath.Join(h.At, "held"))
 		ppid = strings.TrimSpace(string(text))
@@ -58,6 +60,8 @@ func (h Hold) Release() error {
 // Unlocked waits until no runner holds the workspace in a directory. A runner gives a workspace back only after it has
 // reported its result.
 func Unlocked(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
 	return Until(ctx, func() (bool, error) {
 		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 		if err != nil {

@@ -106,6 +106,21 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// TestWorkspaceNames checks that no name leads to another directory of the volume with the workspaces.
+func TestWorkspaceNames(t *testing.T) {
+	scope := strings.Repeat("0123456789abcdef", 4)
+	for _, name := range []string{"", ".", "..", "../" + scope, scope + "/..", scope + "/", strings.ToUpper(scope), scope[1:], "/" + scope[1:], "$(HOME)"} {
+		c, spec := testOptions(), testSpec()
+		c.WorkspaceClaim, spec.Workspace = "workspaces", name
+		pod := build(t, c, spec)
+		for _, volume := range pod.Spec.Volumes {
+			if volume.Name == WorkspaceVolume {
+				t.Errorf("a job with the scope %q mounts the volume", name)
+			}
+		}
+	}
+}
+
 func TestPodErrors(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
