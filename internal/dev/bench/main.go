@@ -59,6 +59,7 @@ func measurements() []measurement {
 		{"short", "one small job at a time, process executor", false, jobs.Short},
 		{"lag", "lines of a job that prints slowly", false, jobs.Lag},
 		{"warm", "deployments that change nothing, and pulumi up in a warm checkout", false, jobs.Warm},
+		{"containers", "the same in containers", false, jobs.Containers},
 		{"slow", "a large log sent to a slow server", true, jobs.Slow},
 		{"queue", "many short jobs of one organization", false, fleet.Queue},
 		{"burst", "jobs that start together, and a constant rate of jobs", false, fleet.Burst},

@@ -74,6 +74,33 @@ func (i *Image) With(files map[string]string) *Image {
 	return &c
 }
 
+// Copy adds programs with their libraries, and directories without test data, at their paths on this machine. A
+// relative link remains one.
+func (i *Image) Copy(ctx context.Context, paths ...string) error {
+	for _, p := range paths {
+		if target, err := os.Readlink(p); err == nil && !filepath.IsAbs(target) {
+			i.root.link(p, target)
+			continue
+		}
+		info, err := os.Stat(p)
+		switch {
+		case err != nil:
+			return fmt.Errorf("adding a tool to an image: %w", err)
+		case info.IsDir():
+			err = i.root.tree(ctx, p, p, func(name string) bool { return path.Base(name) == "testdata" })
+		default:
+			err = i.root.program(ctx, p, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Link adds a symbolic link.
+func (i *Image) Link(name, target string) { i.root.link(name, target) }
+
 // Ref returns the image's name, with a tag that depends on all of its content.
 func (i *Image) Ref() (string, error) {
 	var key fingerprint

@@ -151,6 +151,19 @@ type AgentOptions struct {
 type Agent struct {
 	LogFile string
 	Process *child.Process
+	program string
+	env     []string
+}
+
+// Run runs another command of the agent's program with the settings of the agent, and returns its output.
+func (a *Agent) Run(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := child.Command(ctx, a.program, args...)
+	cmd.Env = a.env
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("running the agent's %s: %w", strings.Join(args, " "), err)
+	}
+	return out, nil
 }
 
 // StartAgent starts an agent that is configured by its environment. It returns once the process has
@@ -173,7 +186,7 @@ func StartAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	for key, value := range settings {
 		env = append(env, "PULUMI_AGENT_"+strings.ToUpper(key)+"="+value)
 	}
-	a := &Agent{LogFile: filepath.Join(o.Dir, "agent.log")}
+	a := &Agent{LogFile: filepath.Join(o.Dir, "agent.log"), program: o.Binary, env: env}
 	p, err := child.Start(ctx, o.Binary, append([]string{"run"}, o.Args...), env, a.LogFile)
 	if err != nil {
 		return nil, fmt.Errorf("starting the agent: %w", err)

@@ -85,7 +85,7 @@ func (r *rootfs) program(ctx context.Context, name, host string) error {
 }
 
 // tree adds a copy of a directory, except for the paths that skip matches. Links remain links, and
-// each program is copied with its libraries.
+// each program or library is copied with its libraries.
 func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name string) bool) error {
 	return filepath.WalkDir(host, func(p string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -111,6 +111,14 @@ func (r *rootfs) tree(ctx context.Context, name, host string, skip func(name str
 			r.link(inside, target)
 			return err
 		default:
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			if info.Mode()&0o111 == 0 && !strings.Contains(inside, ".so") {
+				r.file(inside, p)
+				return nil
+			}
 			return r.program(ctx, inside, p)
 		}
 	})

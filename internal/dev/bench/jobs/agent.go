@@ -2,6 +2,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,24 +26,32 @@ type product struct {
 	*site.Site
 	run       *figures.Run
 	agent     *lab.Agent
-	env       []string // of the agent
-	stack     string   // of the jobs
+	setup     setup
+	stack     string // of the jobs
 	poolToken string
+}
+
+// setup is how the agent of a product runs.
+type setup struct {
+	env      []string
+	target   string            // "" = process
+	settings map[string]string // of the agent
+	// between returns the agent's URL of the server, if not nil.
+	between func(url string) (string, error)
 }
 
 // start starts a product whose jobs run a stub of pulumi, and waits until its agent is online. The caller
 // must close it. If between is not nil, it returns the agent's URL of the server.
 func start(ctx context.Context, run *figures.Run, between func(url string) (string, error)) (*product, error) {
-	return startWith(ctx, run, []string{"PATH=" + run.Stubs + string(os.PathListSeparator) + os.Getenv("PATH")}, between)
+	return startWith(ctx, run, setup{env: []string{"PATH=" + run.Stubs + string(os.PathListSeparator) + os.Getenv("PATH")}, between: between})
 }
 
-// startWith starts a product whose agent has the environment env.
-func startWith(ctx context.Context, run *figures.Run, env []string, between func(url string) (string, error)) (_ *product, err error) {
+func startWith(ctx context.Context, run *figures.Run, setup setup) (_ *product, err error) {
 	s, err := site.Start(ctx, run, site.Options{})
 	if err != nil {
 		return nil, err
 	}
-	p := &product{Site: s, run: run, env: env, stack: "job"}
+	p := &product{Site: s, run: run, setup: setup, stack: "job"}
 	defer func() {
 		if err != nil {
 			p.close()
@@ -57,8 +66,8 @@ func startWith(ctx context.Context, run *figures.Run, env []string, between func
 		return nil, err
 	}
 	url := s.URL
-	if between != nil {
-		if url, err = between(url); err != nil {
+	if setup.between != nil {
+		if url, err = setup.between(url); err != nil {
 			return nil, err
 		}
 	}
@@ -83,8 +92,8 @@ func (p *product) startAgent(ctx context.Context, url string) error {
 		return fmt.Errorf("writing the project file: %w", err)
 	}
 	p.agent, err = lab.StartAgent(ctx, lab.AgentOptions{
-		Binary: p.run.Program("customer-managed-workflow-agent"), Dir: dir, ServiceURL: url, Token: p.poolToken, Target: "process",
-		Env: append([]string{"HOME=" + dir}, p.env...),
+		Binary: p.run.Program("customer-managed-workflow-agent"), Dir: dir, ServiceURL: url, Token: p.poolToken,
+		Target: cmp.Or(p.setup.target, "process"), Settings: p.setup.settings, Env: append([]string{"HOME=" + dir}, p.setup.env...),
 	})
 	return err
 }
