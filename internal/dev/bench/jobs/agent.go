@@ -38,6 +38,7 @@ type setup struct {
 	settings map[string]string // of the agent
 	// between returns the agent's URL of the server, if not nil.
 	between func(url string) (string, error)
+	site    site.Options
 }
 
 // start starts a product whose jobs run a stub of pulumi, and waits until its agent is online. The caller
@@ -47,7 +48,7 @@ func start(ctx context.Context, run *figures.Run, between func(url string) (stri
 }
 
 func startWith(ctx context.Context, run *figures.Run, setup setup) (_ *product, err error) {
-	s, err := site.Start(ctx, run, site.Options{})
+	s, err := site.Start(ctx, run, setup.site)
 	if err != nil {
 		return nil, err
 	}

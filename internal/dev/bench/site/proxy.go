@@ -1,7 +1,9 @@
 package site
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -20,6 +22,7 @@ type Proxy struct {
 	Requests atomic.Int64
 	Delay    atomic.Int64 // nanoseconds before each request
 
+	accepted  func(path string, body io.Reader) // see [Options]; or nil
 	server    *http.Server
 	transport *http.Transport
 	served    sync.WaitGroup
@@ -27,11 +30,11 @@ type Proxy struct {
 
 // StartProxy starts a proxy of one server.
 func StartProxy(target string) (*Proxy, error) {
-	return start(func(*http.Request) string { return target })
+	return start(func(*http.Request) string { return target }, nil)
 }
 
 // startFront starts a proxy that passes consecutive requests for the same stack to different servers.
-func startFront(servers []string) (*Proxy, error) {
+func startFront(servers []string, accepted func(path string, body io.Reader)) (*Proxy, error) {
 	const stackDepth = 6 // /api/stacks/ORGANIZATION/PROJECT/STACK
 	var mu sync.Mutex
 	turns := map[string]int{}
@@ -42,16 +45,16 @@ func startFront(servers []string) (*Proxy, error) {
 		defer mu.Unlock()
 		turns[stack]++
 		return servers[turns[stack]%len(servers)]
-	})
+	}, accepted)
 }
 
 // start starts a proxy on a free port, which calls target for each request. Addresses of servers have no path.
-func start(target func(*http.Request) string) (*Proxy, error) {
+func start(target func(*http.Request) string, accepted func(path string, body io.Reader)) (*Proxy, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // Listen does not block
 	if err != nil {
 		return nil, fmt.Errorf("listening for the proxy of a server: %w", err)
 	}
-	p := &Proxy{URL: "http://" + listener.Addr().String(), transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	p := &Proxy{URL: "http://" + listener.Addr().String(), accepted: accepted, transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	p.server = &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			p.Requests.Add(1)
@@ -61,10 +64,28 @@ func start(target func(*http.Request) string) (*Proxy, error) {
 			r.SetURL(&url.URL{Scheme: "http", Host: strings.TrimPrefix(target(r.In), "http://")})
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
-		Transport:    p.transport,
+		Transport:    p,
 	}}
 	p.served.Go(func() { _ = p.server.Serve(listener) })
 	return p, nil
+}
+
+// RoundTrip passes a request to its server.
+func (p *Proxy) RoundTrip(r *http.Request) (*http.Response, error) {
+	if p.accepted == nil || r.Body == nil {
+		return p.transport.RoundTrip(r)
+	}
+	var body bytes.Buffer
+	out := r.Clone(r.Context())
+	out.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.TeeReader(r.Body, &body), r.Body}
+	resp, err := p.transport.RoundTrip(out)
+	if err == nil && resp.StatusCode/100 == 2 {
+		p.accepted(r.URL.Path, &body)
+	}
+	return resp, err
 }
 
 // Close stops the proxy.

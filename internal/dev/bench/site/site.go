@@ -31,6 +31,9 @@ type Options struct {
 	Postgres bool     // PostgreSQL that syncs its writes, instead of SQLite
 	Servers  int      // that share the database; 0 = 1
 	Args     []string // of the servers
+	// Accepted is called with the path and the body of each request that a server accepted, before the client gets
+	// the answer.
+	Accepted func(path string, body io.Reader)
 }
 
 // Site is a group of servers that share a database.
@@ -78,8 +81,8 @@ func Start(ctx context.Context, run *figures.Run, o Options) (_ *Site, err error
 	}
 	s.URL = urls[0]
 	args := o.Args
-	if len(ports) > 1 {
-		front, err := startFront(urls)
+	if len(ports) > 1 || o.Accepted != nil {
+		front, err := startFront(urls, o.Accepted)
 		if err != nil {
 			return nil, err
 		}
