@@ -60,6 +60,7 @@ func measurements() []measurement {
 		{"lag", "lines of a job that prints slowly", false, jobs.Lag},
 		{"warm", "deployments that change nothing, and pulumi up in a warm checkout", false, jobs.Warm},
 		{"containers", "the same in containers", false, jobs.Containers},
+		{"many", "many stacks in turn on one agent, with and without workspaces", false, jobs.Many},
 		{"large", "pulumi up of many resources in jobs, and kill -9", false, jobs.Large},
 		{"slow", "a large log sent to a slow server", true, jobs.Slow},
 		{"queue", "many short jobs of one organization", false, fleet.Queue},

@@ -21,13 +21,13 @@ type user struct {
 	variables []string
 }
 
-func (w *warm) newUser(ctx context.Context, p warmProgram) (*user, error) {
+func (w *warm) newUser(p warmProgram) (*user, error) {
 	dir, err := w.run.NewDir()
 	if err != nil {
 		return nil, err
 	}
 	u := &user{w: w, dir: dir}
-	for name, value := range registries(ctx, p.wheels) {
+	for name, value := range w.variables(p) {
 		u.variables = append(u.variables, fmt.Sprintf("%s=%v", name, value))
 	}
 	return u, u.forget()

@@ -30,11 +30,13 @@ type warm struct {
 	path   string            // of the jobs and of the CLI that users run
 	engine *lab.Engine       // of the jobs' containers, or nil
 	image  string            // of the jobs' containers
+	// registries are variables of jobs and of users.
+	registries map[string]any
 }
 
 // startWarm starts a product with the settings of an agent. If engine is not nil, its jobs run in containers.
 func startWarm(ctx context.Context, run *figures.Run, s setup, engine *lab.Engine) (_ *warm, err error) {
-	w := &warm{engine: engine}
+	w := &warm{engine: engine, registries: registries(ctx)}
 	if w.tools, err = lab.PulumiTools(ctx, io.Discard); err != nil {
 		return nil, err
 	}
@@ -122,15 +124,19 @@ func (w *warm) load(ctx context.Context) (string, error) {
 	return image.Load(ctx, w.engine.Host)
 }
 
-// newStack creates the stack of a program, which keeps a workspace.
+// newStack creates the stack of a program.
 func (w *warm) newStack(ctx context.Context, p warmProgram, repo *lab.Repo) error {
 	if err := w.NewStack(ctx, w.stack); err != nil {
 		return err
 	}
+	operation := map[string]any{"environmentVariables": w.variables(p)}
+	if p.preRun != "" {
+		operation["preRunCommands"] = []string{p.preRun}
+	}
 	settings := map[string]any{
 		"sourceContext":    map[string]any{"git": map[string]any{"repoURL": repo.URL, "branch": lab.MainBranch}},
-		"operationContext": map[string]any{"environmentVariables": registries(ctx, p.wheels)},
-		"cacheOptions":     map[string]any{"enable": true},
+		"operationContext": operation,
+		"cacheOptions":     map[string]any{"enable": !p.off},
 	}
 	if w.image != "" {
 		settings["executorContext"] = map[string]any{"executorImage": map[string]string{"reference": w.image}}

@@ -71,7 +71,7 @@ func stashes(n int) string {
 
 // engineAlone returns the seconds that the engine takes for a new stack that it writes once, to a file.
 func (w *warm) engineAlone(ctx context.Context, p warmProgram, repo *lab.Repo) (float64, error) {
-	u, err := w.newUser(ctx, p)
+	u, err := w.newUser(p)
 	if err != nil {
 		return 0, err
 	}

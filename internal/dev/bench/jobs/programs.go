@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +32,8 @@ type warmProgram struct {
 	// wheels is a directory of the Python packages of the program.
 	wheels   string
 	inImages bool // deployed in containers, too
+	off      bool // without a workspace
+	preRun   string
 	// change returns a file of the program for each round, or is nil.
 	change func(round int) (path, text string)
 	// fetch compares only how long the source takes with a change, not pulumi.
@@ -38,19 +41,15 @@ type warmProgram struct {
 }
 
 func warmPrograms(run *figures.Run) []warmProgram {
-	var yaml strings.Builder
-	yaml.WriteString("name: " + site.Project + "\nruntime: yaml\nresources:\n")
-	for i := range 20 {
-		fmt.Fprintf(&yaml, "  r%d:\n    type: %s\n    properties:\n      input: %d\n", i, site.StashType, i)
-	}
-	large := map[string]string{"Pulumi.yaml": yaml.String()}
+	yaml := stashes(20)
+	large := map[string]string{"Pulumi.yaml": yaml}
 	n := figures.Pick(run, 50_000, 500)
 	for i := range n {
 		// Compression does not make the content much smaller.
 		large[fmt.Sprintf("files/%d/%d", i/500, i)] = incompressible(i, 10_000)
 	}
 	return []warmProgram{
-		{name: "YAML, 20 resources", files: map[string]string{"Pulumi.yaml": yaml.String()}, more: 0.3, inImages: true},
+		{name: "YAML, 20 resources", files: map[string]string{"Pulumi.yaml": yaml}, more: 0.3, inImages: true},
 		{name: "Node.js", needs: []string{"npm", "node"}, inImages: true, lock: []string{"npm", "install", "--package-lock-only", "--no-audit", "--no-fund"}, more: 1.5, files: map[string]string{
 			"Pulumi.yaml": "name: " + site.Project + "\nruntime: nodejs\n", ".gitignore": ignored,
 			"package.json":  `{"name": "bench", "main": "index.ts", "dependencies": {"@pulumi/pulumi": "3.255.0"}, "devDependencies": {"@types/node": "20.19.0", "typescript": "5.9.2"}}`,
@@ -127,8 +126,17 @@ func (w *warm) publish(ctx context.Context, p warmProgram) (*lab.Repo, error) {
 	return repo, err
 }
 
-// registries returns the variables with which tools find their packages, as on this machine.
-func registries(ctx context.Context, wheels string) map[string]any {
+// variables returns the variables with which tools find the packages of a program.
+func (w *warm) variables(p warmProgram) map[string]any {
+	found := maps.Clone(w.registries)
+	if p.wheels != "" {
+		found["PIP_NO_INDEX"], found["PIP_FIND_LINKS"] = "true", p.wheels
+	}
+	return found
+}
+
+// registries returns the variables with which tools use the registries of this machine.
+func registries(ctx context.Context) map[string]any {
 	found := map[string]any{}
 	for variable, show := range map[string][]string{
 		"GOPROXY": {"go", "env", "GOPROXY"}, "GOSUMDB": {"go", "env", "GOSUMDB"},
@@ -138,9 +146,6 @@ func registries(ctx context.Context, wheels string) map[string]any {
 		if value := strings.TrimSpace(string(out)); err == nil && value != "" && value != "null" {
 			found[variable] = value
 		}
-	}
-	if wheels != "" {
-		found["PIP_NO_INDEX"], found["PIP_FIND_LINKS"] = "true", wheels
 	}
 	return found
 }

@@ -73,7 +73,7 @@ func (w *warm) measure(ctx context.Context, p warmProgram) error {
 	if err := w.newStack(ctx, p, repo); err != nil {
 		return err
 	}
-	user, err := w.newUser(ctx, p)
+	user, err := w.newUser(p)
 	if err != nil {
 		return err
 	}
@@ -114,10 +114,12 @@ func (w *warm) measure(ctx context.Context, p warmProgram) error {
 	w.run.Say("  %s: second deployment %.2f s; pulumi up %.2f s", p.name, figures.Median(ours), figures.Median(bare))
 	w.run.Compare(p.name+": second deployment; pulumi up in a kept checkout", "s", ours, bare, figures.Goal{})
 	w.run.Add(p.name+": longer than pulumi up", "s", more, figures.AtMost(p.more, false))
-	if p.change == nil {
-		return nil
+	if p.change != nil {
+		if err := w.changed(ctx, p, repo, user); err != nil {
+			return err
+		}
 	}
-	return w.changed(ctx, p, repo, user)
+	return errors.Join(w.forget(ctx), user.forget()) // gigabytes
 }
 
 // changed measures deployments of which each has another commit.

@@ -22,8 +22,10 @@ const (
 )
 
 // fast returns the environment variables with which the runner starts the CLI. They let the CLI
-// send batches of journal entries almost without delay.
-func fast() []string { return []string{"PULUMI_JOURNALING_BATCH_PERIOD=2"} }
+// send batches of journal entries almost without delay, and prepare no checkpoints that it would discard.
+func fast() []string {
+	return []string{"PULUMI_JOURNALING_BATCH_PERIOD=2", "PULUMI_SKIP_CHECKPOINTS=true"}
+}
 
 // engineAlone returns environment variables that make the file backend write the state only at the
 // end.
