@@ -166,7 +166,7 @@ packages: $(GORELEASER)/goreleaser ## Create a release in dist/: archives, packa
 		-key '$(RELEASE_KEY_FILE)' -trust '$(RELEASE_TRUST_FILE)' -gpg-key '$(GPG_KEY_FILE)' -push '$(PUSH)' $(if $(filter all,$(REQUIRE)),-require-all)
 
 .PHONY: bench
-bench: ## Run the benchmarks (about an hour; ONLY=queue,burst runs some of them).
+bench: ## Run the benchmarks (about an hour and a half; ONLY=queue,burst runs some of them).
 	@go run ./internal/dev/bench $(if $(ONLY),-only $(ONLY))
 
 # The fuzz tests run one after the other, because each uses all processors.

@@ -31,7 +31,7 @@ import (
 
 // A measurement that takes longer fails, and the others continue.
 const (
-	limit            = 90 * time.Minute
+	limit            = 150 * time.Minute
 	measurementLimit = 20 * time.Minute
 )
 
