@@ -40,7 +40,7 @@ func Many(ctx context.Context, run *figures.Run) error {
 	if err != nil {
 		return err
 	}
-	n := figures.Pick(run, 100, 20)
+	n := figures.Pick(run, 100, 40)
 	for i := range n {
 		for _, off := range []bool{false, true} {
 			w.stack, p.off = manyStack(i, off), off
