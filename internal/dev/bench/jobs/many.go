@@ -78,11 +78,12 @@ func Many(ctx context.Context, run *figures.Run) error {
 		peak, removed = max(peak, used), float64(min(i+1, n)-count)
 	}
 	with, without := took[false], took[true]
-	bound := figures.Megabytes(manyLimit) + (manyPass+1)*one // the last one is in use during a pass
+	// The workspace of a job that runs during a pass does not count, and sizes differ a little.
+	const above = manyPass + 2
 	run.Say("  %d stacks in turn: %.2f s, without workspaces %.2f s; at most %.0f MB", n, figures.Median(with), figures.Median(without), peak)
 	run.Compare(fmt.Sprintf("%d stacks in turn: deployment; without workspaces", n), "s", with, without, figures.RatioAtMost(1, false))
-	run.Add(fmt.Sprintf("largest disk use, limit %.0f MB and %d workspaces of %.1f MB", figures.Megabytes(manyLimit), manyPass, one), "MB",
-		[]float64{peak}, figures.AtMost(bound, true))
+	run.Compare(fmt.Sprintf("largest disk use; workspace_max_size and %d workspaces", above), "MB",
+		[]float64{peak}, []float64{figures.Megabytes(manyLimit) + above*one}, figures.RatioAtMost(1, true))
 	run.Add("stacks whose workspace was removed at the end", "stacks", []float64{removed}, figures.AtLeast(1, true))
 	return nil
 }
