@@ -76,7 +76,9 @@ func TestDefaults(t *testing.T) {
 func TestSample(t *testing.T) {
 	sample := string(must.Get(os.ReadFile("../../../" + FileName + ".sample"))(t))
 	c := must.Get(LoadText(LoadOptions{Cwd: "/cwd"}, "FILE", []byte(sample)))(t)
-	dependent := []string{"database_password", "database_password_file", "metrics_token_file", "releases"} // need other settings or files
+	dependent := []string{ // need other settings or files
+		"database_password", "database_password_file", "metrics_token_file", "releases", "redirect_listen", "tls_cert_file", "tls_key_file", "trusted_proxies",
+	}
 	for _, f := range Table().Fields() {
 		if !c.Source(f.Key).IsDefault() {
 			t.Errorf("%s is set by the sample", f.Key)
