@@ -149,6 +149,7 @@ func sees(log, name string) bool { return strings.Contains(log, "/mark-"+name+"\
 // noSecrets searches all workspaces for the secrets of the stack.
 func (k *keeper) noSecrets(t *testing.T) {
 	t.Helper()
+	k.settled()
 	files := 0
 	err := filepath.WalkDir(filepath.Join(k.state, "workspaces"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
@@ -164,4 +165,13 @@ func (k *keeper) noSecrets(t *testing.T) {
 	if err != nil || files == 0 {
 		t.Errorf("%d files found: %v", files, err)
 	}
+}
+
+// settled waits until no runner holds a workspace of the agent, and returns the records of the whole ones.
+func (k *keeper) settled() (records []string) {
+	k.t.Helper()
+	for _, dir := range must.Get(filepath.Glob(filepath.Join(k.state, "workspaces", "*")))(k.t) {
+		must.OK(k.t, harness.Unlocked(k.t.Context(), dir))
+	}
+	return must.Get(filepath.Glob(filepath.Join(k.state, "workspaces", "*", "state.json")))(k.t)
 }

@@ -68,6 +68,28 @@ git config --global core.fsmonitor "$PWD/../evil.sh" || true
 		}
 	})
 
+	t.Run("process that outlives the job", func(t *testing.T) {
+		k.t = t
+		k.run("main", `cat > ../../late-$$ <<'END'
+cd "$1"
+touch "$OUTSIDE/late-begun"
+while [ ! -e state.json ]; do sleep 0.01; done
+mkdir -p source/.git/hooks node_modules
+for dir in . source source/.git git git/pack node_modules; do echo x > $dir/mark-late; done
+printf '[core]\n\tfsmonitor = touch %s/ran-late\n' "$OUTSIDE" > source/.git/config
+touch "$OUTSIDE/late-ended"
+END
+setsid sh ../../late-$$ "$(cd .. && pwd)" > /dev/null 2>&1 < /dev/null &
+while [ ! -e "$OUTSIDE/late-begun" ]; do sleep 0.01; done
+`, "succeeded")
+		log := k.run("main", look+"git status\nls -A ..\n", "succeeded")
+		for _, name := range []string{"ran-late", "late-ended"} {
+			if _, err := os.Stat(filepath.Join(k.outside, name)); err == nil || sees(log, "late") {
+				t.Errorf("%s: a process survived its job, and the next job finds:\n%s", name, log)
+			}
+		}
+	})
+
 	t.Run("failed job", func(t *testing.T) {
 		k.t = t
 		k.run("main", mark("failed")+"exit 7\n", "failed")
@@ -164,7 +186,7 @@ func (k *keeper) fill() {
 	k.t.Helper()
 	ctx := k.t.Context()
 	k.run("main", `dd if=/dev/zero of="$GOCACHE/big" bs=1048576 count=8`+"\n", "succeeded")
-	before := must.Get(filepath.Glob(filepath.Join(k.state, "workspaces", "*", "state.json")))(k.t)
+	before := k.settled()
 	must.OK(k.t, k.agent.Process.Stop(syscall.SIGTERM, patience))
 	k.stack.W.Last.Settings["workspace_max_size"] = "4m"
 	must.OK(k.t, k.stack.W.RestartAgent(ctx))
