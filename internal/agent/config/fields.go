@@ -103,8 +103,8 @@ every log if they have at least six characters. Jobs always receive DOCKER_HOST.
 func oidcFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "oidc_token_file", Value: (*settings.Path)(&c.OIDCTokenFile), Example: "/var/run/secrets/oidc/token",
-		Doc: `The file with the OIDC token, which the agent exchanges for a pool token instead of the
-token setting. The file must contain only the OIDC token and be writable only by its owner. The agent
+		Doc: `The file with the OIDC token. The agent exchanges it for a pool token, and needs no token
+setting. The file must contain only the OIDC token and be writable only by its owner. The agent
 reads it before each exchange, and waits if it does not exist yet.`,
 	}, {
 		Key: "organization_name", Value: &c.OrganizationName,

@@ -61,8 +61,8 @@ The server describes its own routes, from which this page is generated, at ` + "
 
 ## Absent parts
 
-A request for an absent part gets 404 with the sentence "this server does not offer …". Longer paths and, without a
-method, all methods are absent too.
+A request for an absent part gets 404 with the sentence "this server does not offer …". Longer paths are
+absent too; if no method is given, all methods are absent.
 `
 
 // page returns the content of docs/api.md.
@@ -86,7 +86,7 @@ func page() ([]byte, error) {
 	writeAbsent(&b, absent.Features())
 	further := slices.DeleteFunc(routes, func(r route) bool { return public[publicapi.Shape(r.method, r.path)] })
 	kinds, further := joinKinds(further)
-	fmt.Fprintf(&b, "\n## Further routes\n\n`{kind}` is `%s`.\n", strings.Join(kinds, "`, `"))
+	fmt.Fprintf(&b, "\n## Further routes\n\nIn the routes of integrations, `{kind}` is `%s`.\n", strings.Join(kinds, "`, `"))
 	write(&b, further)
 	return b.Bytes(), nil
 }
