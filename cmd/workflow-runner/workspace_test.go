@@ -25,9 +25,9 @@ var killers = map[string]struct{ git, pulumi string }{
 	"checkout":  {git: `case "$1" in checkout) kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
 	"install":   {pulumi: `case "$1" in install) echo partial > node_modules/pkg; kill -9 $PPID;; esac`},
 	"update":    {pulumi: `case "$1" in up) kill -9 $PPID;; esac`},
-	"restoring": {git: `case "$1" in clean) grep -q job-dir /proc/$PPID/cmdline || kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
+	"restoring": {git: `case "$1" in ls-files) grep -q job-dir /proc/$PPID/cmdline || kill -9 $(cut -d' ' -f4 /proc/$PPID/stat);; esac`},
 	// After the job, the runner itself starts git.
-	"tidying": {git: `case "$1" in clean) if grep -q job-dir /proc/$PPID/cmdline; then kill -9 $PPID; sleep 1; fi;; esac`},
+	"tidying": {git: `case "$1" in ls-files) if grep -q job-dir /proc/$PPID/cmdline; then kill -9 $PPID; sleep 1; fi;; esac`},
 }
 
 // workspaceJob returns the command of a job that uses a workspace. bin has stand-ins for its programs.
@@ -50,7 +50,8 @@ func workspaceJob(t *testing.T, repo *lab.Repo, bin, ws string) *exec.Cmd {
 		}},
 	}))(t)
 	cmd := command(t, "run", "--job-dir", filepath.Join(t.TempDir(), "job"))
-	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "WORKFLOW_RUNNER_WORKSPACE="+ws, "HOME="+t.TempDir())
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "WORKFLOW_RUNNER_WORKSPACE="+ws, "HOME="+t.TempDir(),
+		"GOCACHE=", "npm_config_cache=") // of the test's own environment
 	cmd.Stdin = bytes.NewReader(input)
 	return cmd
 }

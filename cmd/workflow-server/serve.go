@@ -7,8 +7,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"workflowagent/cmd/internal/operator"
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server"
 	"workflowagent/internal/sys/procguard"
 )
@@ -23,7 +25,8 @@ an administrator and an access token, which is written to a file in the data dir
 Every setting can be given as a flag, as the environment variable shown after it, or in the
 configuration file; the first of these wins. Secrets have no flags.
 
-SIGHUP reloads the configuration file and the files with secrets. The log level and format and
+SIGHUP reloads the configuration file and the files with secrets, except in a terminal, whose end
+stops the server. The log level and format and
 the token of /metrics change at once; the other settings need a restart. If the file is wrong,
 the server logs why and keeps the running configuration.`,
 		Example: `  workflow-server serve --data-dir /var/lib/workflow-server --external-url https://deployments.example.com
@@ -36,18 +39,28 @@ the server logs why and keeps the running configuration.`,
 		if err != nil {
 			return err
 		}
+		if err := server.CheckFiles(cfg); err != nil {
+			return program.Usage(err)
+		}
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
 		signals := make(chan os.Signal, 1)
-		signal.Notify(signals, syscall.SIGHUP) // before the server starts, which would otherwise end
-		defer signal.Stop(signals)
+		if term.IsTerminal(int(os.Stdin.Fd())) { // the signal says that the terminal was closed
+			var stop context.CancelFunc
+			ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+			defer stop()
+		} else {
+			signal.Notify(signals, syscall.SIGHUP) // before the server starts, which would otherwise end
+			defer signal.Stop(signals)
+		}
 		log := newLog(cfg, cmd.ErrOrStderr())
 		if err := procguard.Protect(); err != nil {
 			log.WithError(err).Warn("the server's memory is not protected from other processes of its user")
 		}
-		s, err := server.New(cmd.Context(), cfg, version, log, cmd.OutOrStdout())
+		s, err := server.New(ctx, cfg, version, log, cmd.OutOrStdout())
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithCancel(cmd.Context())
 		reloading := make(chan struct{})
 		go func() {
 			defer close(reloading)

@@ -191,7 +191,11 @@ func (c *conn) Close() error {
 
 // CloseWrite closes the sending direction, as proxies need it.
 func (c *conn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+	inner := c.Conn
+	if wrapped, ok := inner.(interface{ Raw() net.Conn }); ok { // the PROXY protocol's
+		inner = wrapped.Raw()
+	}
+	if half, ok := inner.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return c.Close()

@@ -284,6 +284,9 @@ func (c *Client) deliver(ctx context.Context, r call) (answer, error) {
 		}
 	}
 	if err != nil {
+		if resp != nil { // it arrived, but the call was cancelled
+			resp.Body.Close()
+		}
 		return answer{}, transportError(r.method, r.path, c.base.Host, err)
 	}
 	defer resp.Body.Close()

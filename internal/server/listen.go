@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -37,8 +38,11 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 		return l, nil
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
-		if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if err == nil {
 			_ = conn.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return nil, fmt.Errorf("listening on %s: another server is using it", address)
 		}
 		if err := os.Remove(path); err != nil {
@@ -52,7 +56,31 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	if err := os.Chmod(path, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("listening on %s: %w", address, err), l.Close())
 	}
-	return l, nil
+	return namelessListener{l}, nil
+}
+
+// namelessListener hides the names that clients give their end of a unix socket, because a name can look like an IP
+// address.
+type namelessListener struct{ net.Listener }
+
+func (l namelessListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return nameless{c}, nil
+}
+
+type nameless struct{ net.Conn }
+
+func (nameless) RemoteAddr() net.Addr { return &net.UnixAddr{Name: "@", Net: "unix"} }
+
+// CloseWrite closes the sending direction, as [http.Server] needs it.
+func (n nameless) CloseWrite() error {
+	if half, ok := n.Conn.(*net.UnixConn); ok {
+		return half.CloseWrite()
+	}
+	return n.Close()
 }
 
 // openNetwork listens and prepares what clients connect to. It sets the external URL if the configuration has none.
@@ -100,6 +128,8 @@ func (s *Server) prepareHTTP() {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          stdlog.New(httpErrors{s.logOf("http")}, "", 0),
+		// Deadlines of HTTP/2 end streams, not connections whose client reads nothing.
+		HTTP2: &http.HTTP2Config{WriteByteTimeout: time.Minute, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxConcurrentStreams: 100},
 	}
 	if s.certificate != nil {
 		s.http.TLSConfig = &tls.Config{GetCertificate: s.certificate.Get, MinVersion: tls.VersionTLS12}
@@ -109,19 +139,19 @@ func (s *Server) prepareHTTP() {
 		s.log.Warnf("the server can open only %d files, which is too few for %d connections: raise the limit of open files (LimitNOFILE in systemd, ulimit -n)", files, most)
 	}
 	s.connections = connlimit.HTTP(s.http, most)
-	s.listener = s.connections.Listener(s.cfg.Trust().Listener(s.listener))
+	s.listener = s.connections.Listener(s.cfg.Trust().Listener(s.listener, s.logOf("http")))
 	if s.redirects != nil {
 		s.redirect = &http.Server{Handler: redirect(s.cfg), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: s.http.ErrorLog}
 		s.redirects = connlimit.HTTP(s.redirect, connlimit.Small).Listener(s.redirects)
 	}
 }
 
-// httpErrors logs the errors of HTTP servers. Clients cause those of handshakes.
+// httpErrors logs the errors of HTTP servers. Clients cause those of handshakes and of HTTP/2, except panics.
 type httpErrors struct{ log *logrus.Entry }
 
 func (e httpErrors) Write(line []byte) (int, error) {
 	level := logrus.ErrorLevel
-	if bytes.Contains(line, []byte("TLS handshake error")) {
+	if bytes.Contains(line, []byte("TLS handshake error")) || bytes.Contains(line, []byte("http2: ")) && !bytes.Contains(line, []byte("panic")) {
 		level = logrus.DebugLevel
 	}
 	e.log.Log(level, strings.TrimSpace(string(line)))
@@ -140,7 +170,8 @@ func withHeader(next http.Handler, name, value string) http.Handler {
 func redirect(cfg config.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		to := cfg.ExternalURL
-		if console, err := url.Parse(string(cfg.Console())); err == nil && strings.EqualFold(r.Host, console.Hostname()) {
+		asked := url.URL{Host: r.Host}
+		if console, err := url.Parse(string(cfg.Console())); err == nil && strings.EqualFold(asked.Hostname(), console.Hostname()) {
 			to = string(cfg.Console())
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead || r.Header.Get("Authorization") != "" {
@@ -152,9 +183,9 @@ func redirect(cfg config.Config) http.Handler {
 }
 
 // serve serves a listener until the server stops.
-func serve(server *http.Server, l net.Listener) error {
+func serve(server *http.Server, l net.Listener, secure bool) error {
 	var err error
-	if server.TLSConfig != nil {
+	if secure {
 		err = server.ServeTLS(l, "", "")
 	} else {
 		err = server.Serve(l)

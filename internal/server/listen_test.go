@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
@@ -117,8 +120,9 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("the socket has mode %v", info.Mode())
 	}
 	stop := run(t, s)
+	t.Chdir(t.TempDir()) // where the client's end gets a name that looks like an address
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
+		return (&net.Dialer{LocalAddr: &net.UnixAddr{Name: "198.51.100.1:80", Net: "unix"}}).DialContext(ctx, "unix", path)
 	}}}
 	res := fetch(t, client, http.MethodGet, "http://server/api/user", http.Header{"X-Forwarded-For": {"198.51.100.1, 203.0.113.9"}})
 	if res.StatusCode != http.StatusUnauthorized {
@@ -137,5 +141,55 @@ func TestUnixSocket(t *testing.T) {
 	}
 	if remote != "203.0.113.9" {
 		t.Errorf("the access log has the address %v", remote)
+	}
+}
+
+// TestStalledHTTP2 requests pages over HTTP/2 and reads none, nor anything else. The server ends the connection.
+func TestStalledHTTP2(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca := must.Get(testcert.NewAuthority("authority"))(t)
+	must.OK(t, testcert.Write(must.Get(ca.Issue(&x509.Certificate{}, "127.0.0.1"))(t), cert, key))
+	c := must.Get(configWith(t, dir, map[string]string{"tls_cert_file": cert, "tls_key_file": key}))(t)
+	s := must.Get(New(t.Context(), c, "v1", storetest.Log(), io.Discard))(t)
+	if s.http.HTTP2.WriteByteTimeout == 0 {
+		t.Fatal("writes of HTTP/2 have no limit")
+	}
+	s.http.HTTP2.WriteByteTimeout = time.Second
+	ended := make(chan struct{})
+	before := s.http.ConnState
+	s.http.ConnState = func(c net.Conn, state http.ConnState) {
+		before(c, state)
+		if state == http.StateClosed {
+			close(ended)
+		}
+	}
+	stop := run(t, s)
+	defer func() { must.OK(t, stop()) }()
+
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool(), NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}}
+	conn := must.Get(dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.URL(), "https://")))(t)
+	defer conn.Close()
+	_ = must.Get(io.WriteString(conn, http2.ClientPreface))(t)
+	framer := http2.NewFramer(conn, nil)
+	const window = 1<<31 - 1
+	must.OK(t, framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+	must.OK(t, framer.WriteWindowUpdate(0, window-1<<16))
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	must.OK(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+	for stream := uint32(1); stream < 200; stream += 2 {
+		block.Reset()
+		for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "127.0.0.1"}, {Name: ":path", Value: "/api/openapi/pulumi-spec.json"}} {
+			must.OK(t, encoder.WriteField(f))
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}); err != nil {
+			break // the server has already ended the connection
+		}
+	}
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("the connection is still open")
 	}
 }

@@ -308,6 +308,9 @@ func CheckFiles(cfg config.Config) error {
 		_, err := keyring.LoadMasterKey(cfg.MasterKeyFile, false)
 		errs = append(errs, err)
 	}
+	if cfg.TLSCert != "" {
+		errs = append(errs, certfile.Check(cfg.TLSCert, cfg.TLSKey))
+	}
 	return errors.Join(errs...)
 }
 
@@ -358,9 +361,9 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		})
 	}
-	group.Go(func() error { return serve(s.http, s.listener) })
+	group.Go(func() error { return serve(s.http, s.listener, s.certificate != nil) })
 	if s.redirect != nil {
-		group.Go(func() error { return serve(s.redirect, s.redirects) })
+		group.Go(func() error { return serve(s.redirect, s.redirects, false) })
 	}
 	group.Go(func() error {
 		<-working.Done()

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"slices"
 	"context"
 	"errors"
 	"fmt"
@@ -61,8 +62,11 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 		LogFile: filepath.Join(o.Dir, "server.log"),
 	}
 	args := []string{"serve", "--listen", addr, "--data-dir", s.DataDir, "--external-url", s.URL, "--outbound-networks", "127.0.0.0/8"}
-	if o.Database != "" {
-		args = append(args, "--database", o.Database)
+	if o.Database != "" { // its password is refused as an argument
+		if o.Env == nil {
+			o.Env = os.Environ()
+		}
+		o.Env = append(slices.Clone(o.Env), "WORKFLOW_SERVER_DATABASE="+o.Database)
 	}
 	p, err := child.Start(ctx, o.Binary, append(args, o.Args...), o.Env, s.LogFile)
 	if err != nil {

@@ -3,6 +3,7 @@ package certfile
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,7 +11,11 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/sys/boundedfile"
 )
+
+const maxSize = 1 << 20 // bytes; real files are much smaller
 
 // Pair is a certificate and its private key in PEM files. It is safe for concurrent use.
 type Pair struct {
@@ -18,8 +23,9 @@ type Pair struct {
 	log       *logrus.Entry
 
 	mu      sync.Mutex
-	seen    [2]fs.FileInfo // the files when they were last read
+	seen    [2]fs.FileInfo // the files of the current certificate
 	current *tls.Certificate
+	failure string // the last one that was logged, or "" after a success
 }
 
 // Load reads a certificate with the chain of its authorities, and its private key.
@@ -39,22 +45,33 @@ func Load(cert, key string, log *logrus.Entry) (*Pair, error) {
 	return p, nil
 }
 
+// Check returns an error if [Load] would.
+func Check(cert, key string) error {
+	_, err := (&Pair{cert: cert, key: key}).read()
+	return err
+}
+
 // Get returns the certificate, as [tls.Config.GetCertificate] does. It looks at the files at each handshake. While they
-// do not fit each other, for example because only one has been replaced, it returns the certificate that it had.
+// cannot be used, for example because only one has been replaced, it returns the certificate that it had.
 func (p *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now, err := p.stat()
-	if err != nil || same(now[0], p.seen[0]) && same(now[1], p.seen[1]) {
-		return p.current, nil // unchanged, or being replaced
-	}
-	p.seen = now
-	fresh, err := p.read()
-	if err != nil {
-		p.log.WithError(err).Error("the TLS certificate has changed but cannot be used; the server keeps the previous one")
+	if err == nil && same(now[0], p.seen[0]) && same(now[1], p.seen[1]) {
 		return p.current, nil
 	}
-	p.current = fresh
+	var fresh *tls.Certificate
+	if err == nil {
+		fresh, err = p.read()
+	}
+	if err != nil {
+		if p.failure != err.Error() {
+			p.failure = err.Error()
+			p.log.WithError(err).Error("the TLS certificate has changed but cannot be used; the server keeps the previous one")
+		}
+		return p.current, nil
+	}
+	p.seen, p.current, p.failure = now, fresh, ""
 	p.describe()
 	return p.current, nil
 }
@@ -69,9 +86,14 @@ func (p *Pair) stat() (infos [2]fs.FileInfo, err error) {
 }
 
 func (p *Pair) read() (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(p.cert, p.key)
+	cert, err1 := boundedfile.Read(p.cert, maxSize)
+	key, err2 := boundedfile.Read(p.key, maxSize)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("reading the TLS certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		return nil, fmt.Errorf("reading the TLS certificate %s and its key %s: %w", p.cert, p.key, err)
+		return nil, fmt.Errorf("using the TLS certificate %s with the key %s: %w", p.cert, p.key, err)
 	}
 	return &pair, nil
 }

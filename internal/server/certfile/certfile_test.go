@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,6 +49,22 @@ func TestGet(t *testing.T) {
 	must.OK(t, os.Rename(nextKey, key))
 	serves("second")
 
+	// The files become readable without a change of their content or time.
+	replace("third", next, nextKey)
+	must.OK(t, os.Remove(key))
+	must.OK(t, os.Mkdir(key, 0o700)) // cannot be read
+	must.OK(t, os.Rename(next, cert))
+	serves("second")
+	must.OK(t, os.Remove(key))
+	must.OK(t, os.Rename(nextKey, key))
+	serves("third")
+
+	must.OK(t, os.Remove(key))
+	must.OK(t, syscall.Mkfifo(key, 0o600))
+	serves("third")
+	must.OK(t, os.Remove(key))
+	replace("second", cert, key)
+	serves("second")
 	must.OK(t, os.WriteFile(cert, nil, 0o600))
 	serves("second")
 	must.OK(t, os.Remove(key))

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -159,7 +160,15 @@ func (c Config) Console() links.Console {
 // and the URL is a guess from the address to listen on.
 func (c Config) ConsoleOrListen() (address string, known bool) {
 	known = c.ExternalURL != "" || c.ConsoleURL != ""
-	c.ExternalURL = cmp.Or(c.ExternalURL, "http://"+c.Listen)
+	scheme := "http://"
+	if c.TLSCert != "" {
+		scheme = "https://"
+	}
+	listen := c.Listen
+	if strings.HasPrefix(listen, UnixPrefix) {
+		listen = "localhost"
+	}
+	c.ExternalURL = cmp.Or(c.ExternalURL, scheme+listen)
 	return string(c.Console()), known
 }
 

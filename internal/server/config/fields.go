@@ -52,9 +52,9 @@ func addressFields(c *Config) []settings.Field {
 		Key: "client_address", Value: &c.ClientAddress, Default: clientaddr.Connection, Choices: clientaddr.Sources(),
 		Doc: `Where a client's address comes from: the connection, or what the trusted proxies send.`,
 	}, {
-		Key: "trusted_proxies", Value: &c.TrustedProxies, DefaultText: "none", Example: "127.0.0.1, 10.0.0.0/8",
+		Key: "trusted_proxies", Value: &c.TrustedProxies, DefaultText: "none", Example: "127.0.0.1, 10.0.0.5",
 		Doc: `The proxies that may state a client's address: addresses and networks, separated by commas,
-and unix for the unix socket.`,
+and unix for the unix socket. No client may have such an address; see tls.md.`,
 	}, {
 		Key: "external_url", Value: (*settings.URL)(&c.ExternalURL), Check: checkExternalURL,
 		DefaultText: "the address listened on", Example: "https://deployments.example.com",

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"workflowagent/internal/server/api/clientaddr"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/settings"
 	"workflowagent/internal/settings/conffile"
@@ -146,8 +147,23 @@ func (c Config) validate(problems *settings.Problems) {
 	if c.RedirectListen != "" && c.TLSCert == "" {
 		fail("redirect_listen", "redirects to https, but the server does not use TLS: set tls_cert_file and tls_key_file")
 	}
+	if c.TLSCert != "" && strings.HasPrefix(c.ConsoleURL, "http:") {
+		fail("console_url", "begins with http although the server uses TLS: begin it with https")
+	}
 	if err := c.Trust().Check(); err != nil {
 		fail("client_address", err.Error())
+	}
+	onSocket := strings.HasPrefix(c.Listen, UnixPrefix)
+	switch proxies := c.TrustedProxies; {
+	case onSocket && c.Runners > 0:
+		fail("listen", "is a unix socket, which the built-in runners cannot reach: listen on host:port, or run an agent instead")
+	case onSocket && !proxies.Empty() && !proxies.Unix:
+		fail("trusted_proxies", "must contain unix, because the server listens on a unix socket")
+	case !onSocket && proxies.Unix:
+		fail("trusted_proxies", "contains unix, but the server does not listen on a unix socket: remove it, or set listen to unix:PATH")
+	}
+	if c.Runners > 0 && c.ClientAddress == clientaddr.ProxyProtocol {
+		fail("client_address", "is proxy-protocol, in which the built-in runners do not speak: use x-forwarded-for, or run an agent instead")
 	}
 	if c.DatabasePassword.IsZero() {
 		return

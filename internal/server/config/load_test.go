@@ -191,6 +191,11 @@ func TestNetworkSettings(t *testing.T) {
 		{map[string]string{"client_address": "forwarded"}, "needs trusted_proxies"},
 		{map[string]string{"trusted_proxies": "10.0.0.0/8"}, "trusted_proxies has no effect"},
 		{map[string]string{"client_address": "x-real-ip"}, "client-address"},
+		{map[string]string{"tls_cert_file": "c.pem", "tls_key_file": "k.pem", "console_url": "http://a.example.com"}, "console_url"},
+		{map[string]string{"listen": "unix:/s", "client_address": "forwarded", "trusted_proxies": "127.0.0.1"}, "must contain unix"},
+		{map[string]string{"client_address": "forwarded", "trusted_proxies": "unix"}, "does not listen on a unix socket"},
+		{map[string]string{"listen": "unix:/s", "runners": "1"}, "runners cannot reach"},
+		{map[string]string{"client_address": "proxy-protocol", "trusted_proxies": "127.0.0.1", "runners": "1"}, "do not speak"},
 	} {
 		if _, err := Load(LoadOptions{Flags: test.flags, Cwd: t.TempDir()}); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v, want %q", test.flags, err, test.want)

@@ -93,6 +93,9 @@ func TestTryPod(t *testing.T) {
 				if _, err := s.cluster.KubectlWith(t.Context(), strings.NewReader(text), "create", "-f", "-"); err != nil {
 					t.Fatal(err)
 				}
+				if strings.HasPrefix(tt.object, "kind: ResourceQuota") {
+					s.kubectl("-n " + s.name + " wait resourcequota/a --for=jsonpath={.status.hard} --timeout=5m") // until it applies
+				}
 			}
 			real := s.name
 			if tt.object == "no namespace" {

@@ -87,9 +87,9 @@ const HeldStep = "step"
 // WorkspaceStages are the stages in their order.
 var WorkspaceStages = []WorkspaceStage{
 	{Name: "taken", Held: "fetch"},
-	{Name: "cleaned", Held: "clean"},
+	{Name: "cleaned", Held: "ls-files"},
 	{Name: "running", Held: HeldStep},
-	{Name: "given back", Held: "clean", Late: true},
+	{Name: "given back", Held: "ls-files", Late: true},
 }
 
 // Script returns the text for the end of a step.

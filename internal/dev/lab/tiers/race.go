@@ -16,7 +16,7 @@ var concurrent = []struct {
 		"They run loops and child processes concurrently.",
 		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace delivery host/configure
 			host/daemon host/doctor host/service
-			runner runner/credentials runner/process runner/steps reach protocol`),
+			runner runner/credentials runner/process runner/steps runner/workspace reach protocol`),
 	},
 	{
 		"They run the server's loops, or test what happens at the same time.",
@@ -24,7 +24,7 @@ var concurrent = []struct {
 	},
 	{
 		"Requests and loops share their values in memory.",
-		names(`agent/pooltoken connlimit host/upkeep server/api/forges server/api/request server/api/system server/api/web server/budget
+		names(`agent/pooltoken connlimit host/upkeep server/certfile server/api/forges server/api/request server/api/system server/api/web server/budget
 			server/console/page server/identity/attempts server/identity/issuer server/identity/keyring
 			server/identity/oidc server/identity/signin/openid server/joblog server/pools server/recent server/stacks server/stacks/events
 			server/stacks/lru server/stacks/mask server/vcs/forges/github server/vcs/forges/refs server/vcs/integrations`),

@@ -10,9 +10,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	proxyproto "github.com/pires/go-proxyproto"
 	realclientip "github.com/realclientip/realclientip-go"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/time/rate"
 )
 
 // Sources of a client's address.
@@ -113,12 +116,16 @@ func (t Trust) Check() error {
 // Listener returns a listener whose connections have the addresses that the PROXY protocol states, if that is the
 // source. A connection that is not from a trusted proxy is closed, and so is one that does not begin with the
 // protocol's header: on such a listener, a guess would let clients forge their addresses.
-func (t Trust) Listener(l net.Listener) net.Listener {
+func (t Trust) Listener(l net.Listener, log *logrus.Entry) net.Listener {
 	if t.Source != ProxyProtocol {
 		return l
 	}
+	warn := rate.Sometimes{Interval: time.Minute}
 	return &proxyproto.Listener{Listener: l, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
 		if !t.Proxies.trusts(o.Upstream.String()) {
+			warn.Do(func() {
+				log.WithField("remote", o.Upstream.String()).Warn("closed a connection that is not from one of the trusted_proxies")
+			})
 			return proxyproto.REJECT, proxyproto.ErrInvalidUpstream
 		}
 		return proxyproto.REQUIRE, nil
@@ -127,7 +134,7 @@ func (t Trust) Listener(l net.Listener) net.Listener {
 
 // Handler returns a handler that sets RemoteAddr to the client's address if a header states it and a trusted proxy has
 // sent the header. The client is the last address in the header that is not a trusted proxy's. If that entry is
-// malformed, or all are proxies, RemoteAddr keeps the address of the connection.
+// malformed or ambiguous, or all are proxies, RemoteAddr keeps the address of the connection.
 func (t Trust) Handler(next http.Handler) http.Handler {
 	if t.Source != XForwardedFor && t.Source != Forwarded {
 		return next
@@ -138,11 +145,37 @@ func (t Trust) Handler(next http.Handler) http.Handler {
 	}
 	header := realclientip.Must(realclientip.NewRightmostTrustedRangeStrategy(t.Source, networks))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if t.Proxies.trusts(r.RemoteAddr) {
+		if t.Proxies.trusts(r.RemoteAddr) && (t.Source != Forwarded || unambiguous(r.Header.Values(Forwarded))) {
 			if client, err := netip.ParseAddr(header.ClientIP(r.Header, "")); err == nil {
 				r.RemoteAddr = netip.AddrPortFrom(client.Unmap().WithZone(""), 0).String()
 			}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// unambiguous reports whether no quoted text of the header Forwarded contains a separator. A proxy can quote a text of
+// the client there, such as the host, and the library that reads the header does not know quotes.
+func unambiguous(values []string) bool {
+	for _, value := range values {
+		quoted, escaped := false, false
+		for _, c := range value {
+			switch {
+			case escaped:
+				escaped = false
+			case quoted && c == '\\':
+				escaped = true
+			case c == '"':
+				quoted = !quoted
+				continue
+			}
+			if quoted && (c == ',' || c == ';') {
+				return false
+			}
+		}
+		if quoted {
+			return false
+		}
+	}
+	return true
 }

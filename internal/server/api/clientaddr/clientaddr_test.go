@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"workflowagent/internal/dev/storetest"
 )
 
 func proxies(t *testing.T, text string) Proxies {
@@ -52,7 +54,10 @@ func TestForgedHeaders(t *testing.T) {
 		"unix socket":                         {XForwardedFor, socket, http.Header{"X-Forwarded-For": {client}}, client + ":0"},
 		"Forwarded":                           {Forwarded, proxy, http.Header{"Forwarded": {`for=` + forged + `, for="` + client + `:80";proto=https;by=10.1.2.3`}}, client + ":0"},
 		"Forwarded with IPv6":                 {Forwarded, proxy, http.Header{"Forwarded": {`For="[2001:db8::2]:80"`}}, "[2001:db8::2]:0"},
-		"Forwarded with an open quote":        {Forwarded, proxy, http.Header{"Forwarded": {`for="` + forged + `, for=` + client}}, client + ":0"},
+		"Forwarded with an open quote":        {Forwarded, proxy, http.Header{"Forwarded": {`for="` + forged + `, for=` + client}}, proxy},
+		"Forwarded with an escaped quote":     {Forwarded, proxy, http.Header{"Forwarded": {`host="a\",for=` + forged + `;x";for=` + client}}, proxy},
+		"Forwarded with a forged host":        {Forwarded, proxy, http.Header{"Forwarded": {`proto=https;host="a,for=` + forged + `;x";for=` + client}}, proxy},
+		"Forwarded with a host":               {Forwarded, proxy, http.Header{"Forwarded": {`proto=https;host="a:443";for=` + client}}, client + ":0"},
 		"Forwarded, hidden client":            {Forwarded, proxy, http.Header{"Forwarded": {`for=` + forged + `, for=_hidden`}}, proxy},
 		"Forwarded ignores X-Forwarded-For":   {Forwarded, proxy, http.Header{"X-Forwarded-For": {forged}}, proxy},
 		"a client forges Forwarded":           {Forwarded, client + ":1", http.Header{"Forwarded": {"for=" + forged}}, client + ":1"},
@@ -103,7 +108,7 @@ func TestForgedProxyHeaders(t *testing.T) {
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
-			_ = server.Serve(trust.Listener(plain)) // until it is closed
+			_ = server.Serve(trust.Listener(plain, storetest.Log())) // until it is closed
 		}()
 		got := ""
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", plain.Addr().String())
