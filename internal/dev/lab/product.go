@@ -62,6 +62,9 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 		LogFile: filepath.Join(o.Dir, "server.log"),
 	}
 	args := []string{"serve", "--listen", addr, "--data-dir", s.DataDir, "--external-url", s.URL, "--outbound-networks", "127.0.0.0/8"}
+	if i := slices.Index(o.Args, "--database"); i >= 0 {
+		o.Database, o.Args = o.Args[i+1], slices.Delete(slices.Clone(o.Args), i, i+2)
+	}
 	if o.Database != "" { // its password is refused as an argument
 		if o.Env == nil {
 			o.Env = os.Environ()

@@ -185,7 +185,7 @@ rm -f "$ws/state.json" && ln -s "$OUTSIDE/canary/node_modules" "$ws/state.json" 
 func (k *keeper) fill() {
 	k.t.Helper()
 	ctx := k.t.Context()
-	k.run("main", `dd if=/dev/zero of="$GOCACHE/big" bs=1048576 count=8`+"\n", "succeeded")
+	k.run("main", `mkdir -p "$GOCACHE" && dd if=/dev/zero of="$GOCACHE/big" bs=1048576 count=8`+"\n", "succeeded")
 	before := k.settled()
 	must.OK(k.t, k.agent.Process.Stop(syscall.SIGTERM, patience))
 	k.stack.W.Last.Settings["workspace_max_size"] = "4m"

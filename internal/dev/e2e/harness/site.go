@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"slices"
 	"bytes"
 	"cmp"
 	"context"
@@ -106,9 +105,6 @@ func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string,
 	w.options = lab.ServerOptions{
 		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host, Port: port,
 		Env: os.Environ(), Args: serverArgs,
-	}
-	if i := slices.Index(serverArgs, "--database"); i >= 0 {
-		w.options.Database, w.options.Args = serverArgs[i+1], slices.Delete(slices.Clone(serverArgs), i, i+2)
 	}
 	if w.Server, err = lab.StartServer(context.WithoutCancel(ctx), w.options); err != nil {
 		return nil, err
