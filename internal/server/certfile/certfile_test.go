@@ -1,6 +1,7 @@
 package certfile
 
 import (
+	"bytes"
 	"crypto/x509"
 	"os"
 	"path/filepath"
@@ -49,14 +50,16 @@ func TestGet(t *testing.T) {
 	must.OK(t, os.Rename(nextKey, key))
 	serves("second")
 
-	// The files become readable without a change of their content or time.
+	// A renewal that can be read only later, with the same time, as after chown.
 	replace("third", next, nextKey)
-	must.OK(t, os.Remove(key))
-	must.OK(t, os.Mkdir(key, 0o700)) // cannot be read
+	now, text := time.Now(), must.Get(os.ReadFile(nextKey))(t)
 	must.OK(t, os.Rename(next, cert))
-	serves("second")
-	must.OK(t, os.Remove(key))
 	must.OK(t, os.Rename(nextKey, key))
+	must.OK(t, os.WriteFile(key, bytes.Repeat([]byte("x"), len(text)), 0o600))
+	must.OK(t, os.Chtimes(key, now, now))
+	serves("second")
+	must.OK(t, os.WriteFile(key, text, 0o600))
+	must.OK(t, os.Chtimes(key, now, now))
 	serves("third")
 
 	must.OK(t, os.Remove(key))
