@@ -105,11 +105,12 @@ func (k *Keeper) use(t token) error {
 	if err := k.opts.Mask(redact.Secret{Name: "the OIDC token", Value: t.text}); err != nil {
 		return err
 	}
+	// A step that begins now gets the same token in its variable and in the file.
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if err := k.writeFile(fileToken, []byte(t.text)); err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.token = t
 	select {
 	case k.arrived <- struct{}{}:
