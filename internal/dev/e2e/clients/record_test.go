@@ -121,6 +121,7 @@ func (r *recorder) record(w http.ResponseWriter, req *http.Request, update strin
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	answer := httptest.NewRecorder()
+	req = req.WithContext(context.WithoutCancel(req.Context())) // a cancelled CLI does not wait for the answer
 	r.proxy.ServeHTTP(answer, req)
 	var batch struct{ Entries []json.RawMessage }
 	req.Body = io.NopCloser(bytes.NewReader(body))
