@@ -63,14 +63,15 @@ For proxies, see network.md.`,
 		DefaultText: "the directory of the agent's binary, symbolic links followed",
 		Example:     "<location of customer-managed-workflow-agent binary>",
 		Doc: `The directory that contains workflow-runner and, for jobs in containers, the
-workflow-runner-embeddable for their architecture. The path of the agent's binary means its directory.`,
+workflow-runner-embeddable for their architecture. Instead of the directory, the path of the agent's
+binary in it can be given.`,
 	}, {
 		Key: "shared_volume_directory", Value: (*settings.Path)(&c.SharedVolumeDirectory),
 		DefaultText: "volumes of the engine; for processes a directory below state_directory",
 		Example:     "/var/lib/workflow-agent/shared",
-		Doc: `The host directory, with the same path for the agent and the engine, in which the agent
-creates the jobs' directories, which containers mount. Without it, containers mount no host directory,
-and the engine may be on another host.`,
+		Doc: `The host directory in which the agent creates the jobs' directories, which containers
+mount. Its path must be the same for the agent and for the engine. Without it, containers mount no host
+directory, and the engine may be on another host.`,
 	}, {
 		Key: "deploy_target", Value: (*string)(&c.DeployTarget), Default: string(TargetDocker),
 		Choices: []string{string(TargetDocker), string(TargetKubernetes), string(TargetProcess)},
@@ -91,7 +92,7 @@ credentials, or else those of the docker configuration and credential helpers of
 		Default: typeDeployment + "," + typeInsights + "," + typePolicy, Separator: ",", NotEmpty: true,
 		Choices: []string{typeDeployment, typeInsights, typePolicy},
 		Doc: `The types of work that this agent may claim, which must include deployment. The agent
-cannot run the others and does not announce them: configurations that name them stay valid.`,
+cannot run the others and does not announce them, but configurations that name them stay valid.`,
 	}, {
 		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
 		Doc: `The case-sensitive names of the agent's environment variables that jobs receive, such as
@@ -146,7 +147,7 @@ fail without progress.`,
 	}, {
 		Key: "request_retry_wait", Value: &c.Retry.Wait,
 		Default: "20s", Min: int64(time.Millisecond), Max: dayLong,
-		Doc: `The delay before the first retry, which increases with each retry.`,
+		Doc: `The delay before the first retry. It increases with each further retry.`,
 	}, {
 		Key: "request_retry_max_wait", Value: &c.Retry.MaxWait,
 		Default: "2m", Min: int64(time.Millisecond), Max: dayLong,
@@ -200,8 +201,8 @@ func hostFields(c *Config) []settings.Field {
 		DefaultText: "$STATE_DIRECTORY of the service manager; else /var/lib/workflow-agent for root and " +
 			"$XDG_STATE_HOME/workflow-agent or ~/.local/state/workflow-agent for other users",
 		Example: "/var/lib/workflow-agent",
-		Doc: `The directory, which several agents can share, of the agent's journal and undelivered
-logs.`,
+		Doc: `The directory in which the agent stores its journal and undelivered logs. Several agents can
+share it.`,
 	}, {
 		Key: "allowed_images", Value: &c.AllowedImages, Separator: ",", NotEmpty: true,
 		DefaultText: "every image", Example: "[pulumi/*, registry.example.com/team/**]",
@@ -277,7 +278,7 @@ func dockerFields(c *Config) []settings.Field {
 		Key: "docker_server_address", Value: &c.Docker.ServerAddress, DefaultText: "none",
 		Example: "172.18.0.1:8800",
 		Doc: `The IP address and port at which job containers reach a server whose service_url is on
-loopback, without the host's network.`,
+loopback. They then need not share the host's network.`,
 	}, {
 		Key: "docker_memory", Value: (*settings.Bytes)(&c.Docker.Memory),
 		DefaultText: "no limit", Example: "4g", Min: minDockerMemory,
