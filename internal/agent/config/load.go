@@ -31,16 +31,10 @@ type LoadOptions struct {
 func ProcessOptions(path string) LoadOptions {
 	o := LoadOptions{
 		Path: path, Etc: "/etc", TempDir: os.TempDir(), Environ: os.Environ(), UID: os.Geteuid(),
-		Home: os.Getenv("HOME"),
+		Home: os.Getenv("HOME"), Binary: conffile.Program(),
 	}
 	if cwd, err := os.Getwd(); err == nil {
 		o.Cwd = cwd
-	}
-	if binary, err := os.Executable(); err == nil {
-		o.Binary = binary
-		if resolved, err := filepath.EvalSymlinks(binary); err == nil {
-			o.Binary = resolved
-		}
 	}
 	return o
 }

@@ -40,18 +40,12 @@ type LoadOptions struct {
 // ProcessOptions returns the options for the running process. The path is the value of --config, or
 // "". Values that cannot be determined stay empty.
 func ProcessOptions(path string, flags map[string]string) LoadOptions {
-	o := LoadOptions{Path: path, Etc: "/etc/workflow-server", Environ: os.Environ(), UID: os.Geteuid(), Flags: flags, Home: os.Getenv("HOME")}
+	o := LoadOptions{Path: path, Etc: "/etc/workflow-server", Environ: os.Environ(), UID: os.Geteuid(), Flags: flags, Home: os.Getenv("HOME"), Binary: conffile.Program()}
 	if o.Path == "" {
 		o.Path = os.Getenv(envPrefix + "CONFIG")
 	}
 	if cwd, err := os.Getwd(); err == nil {
 		o.Cwd = cwd
-	}
-	if binary, err := os.Executable(); err == nil {
-		o.Binary = binary
-		if resolved, err := filepath.EvalSymlinks(binary); err == nil {
-			o.Binary = resolved
-		}
 	}
 	return o
 }

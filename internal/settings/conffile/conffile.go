@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -150,6 +151,19 @@ func (f File) Exposed(secret string) string {
 		return ""
 	}
 	return fmt.Sprintf("%s contains %s and can be read by other users (mode %04o): run chmod %o on it", f.Path, secret, f.mode, f.private)
+}
+
+// Program returns the path of the running program, with symbolic links resolved where that is possible. It is "" if
+// the path is unknown.
+func Program() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
+	}
+	return path
 }
 
 // Environment converts NAME=VALUE pairs to a map. If a name occurs more than once, the last value
