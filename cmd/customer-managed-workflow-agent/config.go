@@ -13,7 +13,7 @@ import (
 
 func newConfigCommand(load loader) *cobra.Command {
 	return operator.Group(
-		&cobra.Command{Use: "config", Short: "Show the configuration", Example: "  customer-managed-workflow-agent config show"},
+		&cobra.Command{Use: "config", Short: "Show and check the configuration", Example: "  customer-managed-workflow-agent config show"},
 		operator.NewConfigShowCommand(`  customer-managed-workflow-agent config show
   customer-managed-workflow-agent config show --json --config /etc/pulumi-workflow-agent.yaml`, func() (operator.Configuration, error) { return load() }),
 		newConfigCheckCommand(load), newConfigPodCommand(load),

@@ -25,10 +25,10 @@ an administrator and an access token, which is written to a file in the data dir
 Every setting can be given as a flag, as the environment variable shown after it, or in the
 configuration file; the first of these wins. Secrets have no flags.
 
-SIGHUP reloads the configuration file and the files with secrets, except in a terminal, whose end
-stops the server. The log level and format and
+SIGHUP reloads the configuration file and the files with secrets. The log level and format and
 the token of /metrics change at once; the other settings need a restart. If the file is wrong,
-the server logs why and keeps the running configuration.`,
+the server logs why and keeps the running configuration. A server that you started in a terminal
+stops instead, because the signal says that the terminal was closed.`,
 		Example: `  workflow-server serve --data-dir /var/lib/workflow-server --external-url https://deployments.example.com
   workflow-server serve --config ./workflow-server.yaml`,
 		Args: operator.NoArgs,
@@ -45,7 +45,7 @@ the server logs why and keeps the running configuration.`,
 		ctx, cancel := context.WithCancel(cmd.Context())
 		defer cancel()
 		signals := make(chan os.Signal, 1)
-		if term.IsTerminal(int(os.Stdin.Fd())) { // the signal says that the terminal was closed
+		if term.IsTerminal(int(os.Stdin.Fd())) {
 			var stop context.CancelFunc
 			ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
 			defer stop()

@@ -185,7 +185,7 @@ func (l *listing) add(file string) {
 // addNames adds the directory of the last files, and those that contain it.
 func (l *listing) addNames() {
 	all := append(l.files[l.dir], l.names...)
-	slices.Sort(all) // nothing to do, as git sorts them, too
+	slices.Sort(all) // git sorts by whole paths
 	for at := l.dir; at != ""; {
 		if _, known := l.files[at]; known {
 			break

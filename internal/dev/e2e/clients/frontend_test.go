@@ -22,7 +22,7 @@ import (
 )
 
 // TestClientsBehindAFrontend runs the proxies' configurations of docs/tls.md before one server. Through each of them
-// an agent runs a deployment, a large body arrives, and a client that forges its address is known by its own.
+// an agent runs a deployment, a large body is not refused, and a client that forges its address is known by its own.
 func TestClientsBehindAFrontend(t *testing.T) {
 	frontends := []struct {
 		name string

@@ -65,7 +65,7 @@ func Unlocked(ctx context.Context, dir string) error {
 	return Until(ctx, func() (bool, error) {
 		lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 		if err != nil {
-			return true, nil // no workspace is there, or what a test has put in its place
+			return true, nil // there is no workspace, or a test has replaced it
 		}
 		defer lock.Close() // which releases the lock
 		return syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil, nil
