@@ -165,6 +165,16 @@ packages: $(GORELEASER)/goreleaser ## Create a release in dist/: archives, packa
 		-version '$(if $(filter-out file,$(origin VERSION)),$(VERSION))' \
 		-key '$(RELEASE_KEY_FILE)' -trust '$(RELEASE_TRUST_FILE)' -gpg-key '$(GPG_KEY_FILE)' -push '$(PUSH)' $(if $(filter all,$(REQUIRE)),-require-all)
 
+.PHONY: changelog
+changelog: ## Move the notes in changes into CHANGELOG.md, for the release VERSION=v1.2.3.
+	@go run ./internal/dev/release/changes/changelog $(if $(filter-out file,$(origin VERSION)),$(VERSION))
+
+# The modules of tools are pinned separately.
+.PHONY: outdated
+outdated: ## List the modules that have a newer version. It changes nothing.
+	@for module in . $$(git ls-files 'internal/dev/tools/*/go.mod' | xargs -n1 dirname); do echo "$$module:"; \
+		(cd $$module && go list -m -u -f '{{if and .Update (not .Indirect)}}  {{.Path}} {{.Version}}, newest {{.Update.Version}}{{end}}' all | grep . || true); done
+
 .PHONY: bench
 bench: ## Run the benchmarks (about an hour and a half; ONLY=queue,burst runs some of them).
 	@go run ./internal/dev/bench $(if $(ONLY),-only $(ONLY))

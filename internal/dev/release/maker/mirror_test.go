@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/host/release"
@@ -145,31 +144,6 @@ func TestFillInstaller(t *testing.T) {
 	} {
 		if _, err := fillInstaller([]byte(script), "", release.Stable, nil); err == nil {
 			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
-// TestOldEscapes makes releases of commits that are older and newer than six months after the last
-// entry in doctor's list of container escapes.
-func TestOldEscapes(t *testing.T) {
-	until := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		key           string
-		days          int
-		refused, note bool
-	}{
-		{"real.pem", 180, false, false},
-		{"real.pem", 190, true, false},
-		{"", 190, false, true},
-		{"real.pem", -100, false, false},
-	} {
-		m := &maker{options: options{keyFile: tt.key}, time: until.AddDate(0, 0, tt.days)}
-		err := m.checkEscapes(until)
-		if (err != nil) != tt.refused || (len(m.notes) > 0) != tt.note {
-			t.Errorf("after %d days with the key %q: %v, notes %q", tt.days, tt.key, err, m.notes)
-		}
-		if err != nil && !strings.Contains(err.Error(), "2026-01-01") {
-			t.Errorf("the error lacks the date: %v", err)
 		}
 	}
 }
