@@ -172,8 +172,9 @@ changelog: ## Move the notes in changes into CHANGELOG.md, for the release VERSI
 # The modules of tools are pinned separately.
 .PHONY: outdated
 outdated: ## List the modules that have a newer version. It changes nothing.
-	@for module in . $$(git ls-files 'internal/dev/tools/*/go.mod' | xargs -n1 dirname); do echo "$$module:"; \
-		(cd $$module && go list -m -u -f '{{if and .Update (not .Indirect)}}  {{.Path}} {{.Version}}, newest {{.Update.Version}}{{end}}' all | grep . || true); done
+	@for module in . $$(git ls-files 'internal/dev/tools/*/go.mod' | xargs -n1 dirname); do echo "$$module:"; (cd $$module && \
+		go list -m -f '{{if not (or .Main .Indirect)}}{{.Path}}{{end}}' all | grep . | \
+		xargs -r go list -e -m -u -f '{{with .Update}}  {{$$.Path}} {{$$.Version}}, newest {{.Version}}{{end}}' | grep . || true); done
 
 .PHONY: bench
 bench: ## Run the benchmarks (about an hour and a half; ONLY=queue,burst runs some of them).
