@@ -31,7 +31,7 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 	const lib, doc = "usr/lib/" + release.Program, "usr/share/doc/" + release.Program
 	want := map[string]fs.FileMode{
 		"usr/bin/" + release.Program: 0o777, "usr/bin/" + release.OldName: 0o777,
-		doc + "/copyright": 0o644, doc + "/changelog.Debian.gz": 0o644, doc + "/pulumi-workflow-agent.yaml.sample": 0o644,
+		doc + "/copyright": 0o644, doc + "/THIRD_PARTY_NOTICES": 0o644, doc + "/changelog.Debian.gz": 0o644, doc + "/pulumi-workflow-agent.yaml.sample": 0o644,
 		"usr/share/bash-completion/completions/" + release.Program: 0o644, "usr/share/zsh/vendor-completions/_" + release.Program: 0o644,
 		"usr/share/fish/vendor_completions.d/" + release.Program + ".fish": 0o644,
 		"usr/share/man/man1/*": 0o644, "usr/share/lintian/overrides/" + release.Program: 0o644,

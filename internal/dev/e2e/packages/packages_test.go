@@ -99,7 +99,7 @@ func TestPackagesContents(t *testing.T) {
 	wrap := strings.TrimSuffix(archive, ".tar.gz")
 	members := archiveMembers(t, filepath.Join(dir, archive))
 	want := map[string]fs.FileMode{
-		wrap + "/" + release.OldName: 0o777, wrap + "/LICENSE": 0o644, wrap + "/pulumi-workflow-agent.yaml.sample": 0o644, wrap + "/man/*": 0o644,
+		wrap + "/" + release.OldName: 0o777, wrap + "/LICENSE": 0o644, wrap + "/THIRD_PARTY_NOTICES": 0o644, wrap + "/pulumi-workflow-agent.yaml.sample": 0o644, wrap + "/man/*": 0o644,
 	}
 	for _, program := range release.Programs() {
 		want[wrap+"/"+program] = 0o755
