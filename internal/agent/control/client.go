@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/status"
+	"workflowagent/internal/sys/unixsocket"
 )
 
 const (
@@ -111,10 +112,9 @@ func (i Instance) call(ctx context.Context, method, path string) (status.Report,
 }
 
 func (i Instance) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	path, done, err := reach(i.dir)
+	conn, err := unixsocket.Dial(ctx, filepath.Join(i.dir, socketName))
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	return conn, nil
 }

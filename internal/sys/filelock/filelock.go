@@ -76,6 +76,32 @@ func Wait(ctx context.Context, path string) (*Lock, error) {
 	}
 }
 
+// Holder reports whether a process holds the lock of the file at path, and which; pid is 0 if that is unknown. A
+// missing file is not locked. For a moment, Holder itself prevents others from locking the file, who should use
+// [Wait].
+func Holder(path string) (pid int, held bool, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	defer f.Close()
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return holder(f), true, nil
+		case err != nil:
+			return 0, false, fmt.Errorf("checking the lock of %s: %w", path, err)
+		}
+		return 0, false, unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	}
+}
+
 // Stat describes the file, which is not the one at its path if another process has removed or replaced that.
 func (l *Lock) Stat() (fs.FileInfo, error) { return l.f.Stat() }
 

@@ -54,3 +54,25 @@ func TestOneHolder(t *testing.T) {
 	}
 	third.Release()
 }
+
+func TestHolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	if pid, held, err := filelock.Holder(path); held || pid != 0 || err != nil {
+		t.Errorf("a missing file: %d, %t, %v", pid, held, err)
+	}
+	lock, err := filelock.Try(open(t, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pid, held, err := filelock.Holder(path); !held || pid != os.Getpid() || err != nil {
+		t.Errorf("a locked file: %d, %t, %v", pid, held, err)
+	}
+	lock.Release()
+	if _, held, err := filelock.Holder(path); held || err != nil {
+		t.Errorf("a released file: %t, %v", held, err)
+	}
+	if lock, err = filelock.Try(open(t, path)); err != nil {
+		t.Fatalf("after the question: %v", err)
+	}
+	lock.Release()
+}

@@ -1,0 +1,11 @@
+package peercred
+
+import "golang.org/x/sys/unix"
+
+func peer(fd int) (uid int, err error) {
+	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}
