@@ -61,7 +61,8 @@ var tables = map[string]table{
 	"engine_events": {
 		owners: stack("(SELECT stack_id FROM updates WHERE id = r.update_id)"), expire: true, why: "old events",
 	},
-	"identities": {owners: user("r.user_id"), free: []string{"used_at", "name"}, why: "the last sign-in wins"},
+	"former_names": {owners: organization("r.org_id")},
+	"identities":   {owners: user("r.user_id"), free: []string{"used_at", "name"}, why: "the last sign-in wins"},
 	"installation": {
 		owners: []owner{{scope.LevelServer, "CASE WHEN r.name <> 'writable' THEN '' END"}}, why: "the row writable only tests whether the disk accepts writes",
 	},

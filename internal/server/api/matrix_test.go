@@ -216,6 +216,10 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 	l.do("PUT", target+"/collaborators/writer", map[string]any{"permission": 102}).want(204, nil)
 	l.do("PUT", target+"/collaborators/guest", map[string]any{"permission": 101}).want(204, nil)
 	l.do("DELETE", "/api/orgs/acme/members/removed", nil).want(204, nil)
+	disabled := l.person("disabled", "acme", "admin")
+	if _, err := l.identity.DisableUser(l.t.Context(), "disabled", false); err != nil {
+		l.t.Fatal(err)
+	}
 	root, err := l.identity.CreateUser(l.t.Context(), identity.NewUser{Login: "root", SiteAdmin: true})
 	if err != nil {
 		l.t.Fatal(err)
@@ -268,5 +272,6 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 		"update token":                                           on("target", "update-token "+started.token, admin),
 		"administrator of another organization":                  on("target", rival, admin),
 		"removed member":                                         on("target", removed, admin),
+		"disabled user":                                          on("target", disabled, admin),
 	}
 }

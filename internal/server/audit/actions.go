@@ -8,9 +8,13 @@ type Action string
 // The actions.
 const (
 	OrganizationCreated    Action = "organization.created"
+	OrganizationRenamed    Action = "organization.renamed"
 	DefaultPermissionSet   Action = "organization.permission-changed"
 	PulumiVersionSet       Action = "organization.pulumi-version-changed"
 	UserCreated            Action = "user.created"
+	UserDisabled           Action = "user.disabled"
+	UserEnabled            Action = "user.enabled"
+	UserDeleted            Action = "user.deleted"
 	MemberAdded            Action = "member.added"
 	MemberRoleChanged      Action = "member.role-changed"
 	MemberRemoved          Action = "member.removed"
@@ -80,7 +84,7 @@ const (
 )
 
 var actions = []Action{
-	OrganizationCreated, DefaultPermissionSet, PulumiVersionSet, UserCreated, MemberAdded, MemberRoleChanged, MemberRemoved,
+	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, MemberAdded, MemberRoleChanged, MemberRemoved,
 	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,

@@ -50,12 +50,14 @@ const (
 )
 
 // ActorServer is the kind of the actor of changes that no caller requested, ActorVisitor that of a
-// caller who is not signed in, and ActorForge that of accounts of forges, which have no rights on
-// the server. The other kinds are those of package identity.
+// caller who is not signed in, ActorForge that of accounts of forges, which have no rights on
+// the server, and ActorOperator that of users of the server's machine. The other kinds are those of package
+// identity.
 const (
-	ActorServer  = "server"
-	ActorVisitor = "visitor"
-	ActorForge   = "forge"
+	ActorServer   = "server"
+	ActorVisitor  = "visitor"
+	ActorForge    = "forge"
+	ActorOperator = "operator"
 )
 
 // Actor is who made a change.

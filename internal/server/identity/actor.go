@@ -63,8 +63,8 @@ func (p Principal) AuditActor() audit.Actor {
 }
 
 // ActAs returns the principal for an action on a stack on behalf of an actor, with the actor's
-// current rights. It returns a [fault.KindForbidden] error if the actor no longer exists or has left
-// the stack's organization. The caller must still check the needed ability, for example with
+// current rights. It returns a [fault.KindForbidden] error if the actor no longer exists, is disabled or has
+// left the stack's organization. The caller must still check the needed ability, for example with
 // [Principal.Check].
 func ActAs(tx *store.Tx, st store.Stack, actor Actor) (Principal, error) {
 	p, err := actor.load(tx, st.OrgID)
@@ -73,6 +73,9 @@ func ActAs(tx *store.Tx, st store.Stack, actor Actor) (Principal, error) {
 	}
 	if err != nil {
 		return Principal{}, fmt.Errorf("loading the actor %q: %w", actor, err)
+	}
+	if p.User.Disabled() {
+		return Principal{}, fault.Forbidden("%s, on whose behalf this happens, is disabled", p.Name())
 	}
 	if p.Role(st.OrgID) == "" {
 		return Principal{}, fault.Forbidden("%s, on whose behalf this happens, does not belong to the stack's organization", p.Name())
@@ -84,11 +87,7 @@ func (a Actor) load(tx *store.Tx, orgID string) (p Principal, err error) {
 	kind, id, _ := strings.Cut(string(a), ":")
 	switch kind {
 	case actorUser, actorMember:
-		p.Kind = KindUser
-		if p.User, err = tx.User(id); err != nil {
-			return p, err
-		}
-		if p.Roles, err = tx.RolesOf(id); err != nil {
+		if p, err = OfUser(tx, id); err != nil {
 			return p, err
 		}
 		if kind == actorMember {

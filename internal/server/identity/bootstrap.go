@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"fmt"
 	"regexp"
 	"time"
 
@@ -64,5 +63,5 @@ func (s *Service) Bootstrap(ctx context.Context, org string, deliver func(text s
 // UserByLogin returns the user with the given login.
 func (s *Service) UserByLogin(ctx context.Context, login string) (store.User, error) {
 	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.UserByLogin(login) })
-	return u, store.IfMissing(err, fmt.Errorf("the user %q does not exist", login))
+	return u, store.IfMissing(err, noUser(login))
 }

@@ -65,6 +65,9 @@ func (s *Service) FromProvider(ctx context.Context, e External) (Principal, erro
 	if err != nil {
 		return Principal{}, fmt.Errorf("signing in a user of %s: %w", e.Issuer, err)
 	}
+	if p.User.Disabled() {
+		return Principal{}, fault.Forbidden("%s signed in at %s, but is disabled on this server. Ask its operator.", e.label(), e.Provider)
+	}
 	if !known || !e.Allowed {
 		return Principal{}, fault.Forbidden("%s signed in at %s, but may not use this server. Ask its operator for access.", e.label(), e.Provider)
 	}

@@ -194,15 +194,17 @@ func principalOf(t *store.Token) *Principal {
 }
 
 // principal returns the principal of a token. It returns false if the token refers to something that
-// no longer exists, or has an unknown kind.
+// no longer exists, belongs to a disabled user, or has an unknown kind. A job of a disabled user continues
+// without the user's rights.
 func principal(c *store.Credential) (p *Principal, ok bool) {
 	p = principalOf(&c.Token)
-	p.Org, p.User, p.Roles = c.Org, c.User, c.Roles
+	p.Org = c.Org
+	p.actAs(c.User, c.Roles)
 	if c.Kind == store.TeamToken {
 		p.TeamID, p.Team = c.Team.ID, c.Team.Name
 	}
 	gone := c.OrgID != c.Org.ID || c.UserID != c.User.ID || c.Kind == store.TeamToken && c.Team.ID == ""
-	if gone || p.Kind == "" {
+	if gone || p.Kind == "" || p.Kind == KindUser && p.User.Disabled() {
 		return p, false
 	}
 	if p.Kind == KindUser && c.OrgID != "" {
@@ -248,12 +250,28 @@ func (s *Service) OrganizationsOf(ctx context.Context, p Principal) ([]store.Org
 	return out, fault.While(err, "listing organizations")
 }
 
-// OfUser returns the principal of a user who was authenticated by other means than a token.
+// OfUser returns the principal of a user who was authenticated by other means than a token. A disabled user
+// has no rights.
 func OfUser(tx *store.Tx, userID string) (Principal, error) {
 	u, err := tx.User(userID)
 	if err != nil {
 		return Principal{}, err
 	}
+	p := Principal{Kind: KindUser}
 	roles, err := tx.RolesOf(userID)
-	return Principal{Kind: KindUser, User: u, Roles: roles}, err
+	p.actAs(u, roles)
+	return p, err
+}
+
+// actAs gives a principal the rights of a user, of which a disabled one has none.
+func (p *Principal) actAs(u store.User, roles map[string]string) {
+	p.User, p.Roles = u, roles
+	if u.Disabled() {
+		p.User.SiteAdmin, p.Roles = false, nil
+	}
+}
+
+// Operator returns the principal of commands on the server's machine, whose users may do everything.
+func Operator() Principal {
+	return Principal{Kind: KindUser, User: store.User{Login: "operator", SiteAdmin: true}}
 }

@@ -29,7 +29,7 @@ func (s *Service) Members(ctx context.Context, orgID, words, after string, limit
 // Counts returns the numbers of an organization's members, and of its stacks that the caller sees.
 func (s *Service) Counts(ctx context.Context, p Principal, orgID string) (members, stacks int64, err error) {
 	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		if members, err = tx.CountMembers(orgID, ""); err == nil {
+		if members, err = tx.CountMembers(orgID); err == nil {
 			stacks, err = tx.CountStacks(p.Reach(orgID))
 		}
 		return err
@@ -122,7 +122,7 @@ func (s *Service) changeMember(ctx context.Context, org store.Organization, logi
 		if err := change(tx, m); err != nil {
 			return err
 		}
-		admins, err := tx.CountMembers(org.ID, RoleAdmin)
+		admins, err := tx.CountEnabled(org.ID, RoleAdmin)
 		if err == nil && admins == 0 && m.Role == RoleAdmin {
 			err = fault.Invalid("%s is the last administrator of %s; make another member an administrator first", login, org.Name)
 		}
@@ -180,10 +180,10 @@ type NewUser struct {
 // CreateUser creates a user, adds the user to an organization, and returns an access token.
 func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err error) {
 	if !loginPattern.MatchString(n.Login) {
-		return "", fmt.Errorf("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", n.Login)
+		return "", fault.Invalid("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", n.Login)
 	}
 	if links.Reserved(n.Login) {
-		return "", fmt.Errorf("the login %q is reserved for the server's own pages: choose another login", n.Login)
+		return "", fault.Invalid("the login %q is reserved for the server's own pages: choose another login", n.Login)
 	}
 	if n.Org != "" {
 		if err := checkRole(n.Role); err != nil {
@@ -191,17 +191,18 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err 
 		}
 	}
 	token, hash := NewToken()
-	u := store.User{ID: NewID(), Login: n.Login, Name: n.Name, Email: n.Email, SiteAdmin: n.SiteAdmin, DefaultOrg: n.Org}
+	u := store.User{ID: NewID(), Login: n.Login, Name: n.Name, Email: n.Email, SiteAdmin: n.SiteAdmin}
 	owners := scope.User(u.ID)
 	var o store.Organization
 	if n.Org != "" {
 		o, err = store.Read(ctx, s.db, func(tx *store.Tx) (store.Organization, error) { return tx.OrganizationByName(n.Org) })
 		if errors.Is(err, store.ErrNotFound) {
-			return "", fmt.Errorf("the organization %q does not exist", n.Org)
+			return "", noOrganization(n.Org)
 		}
 		if err != nil {
 			return "", fmt.Errorf("creating a user: %w", err)
 		}
+		u.DefaultOrg = o.Name // n.Org can be a former name
 		owners = owners.And(scope.Organization(o.ID))
 	}
 	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
@@ -224,7 +225,7 @@ func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err 
 	})
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return "", fmt.Errorf("the user %q already exists; to create another token, use \"workflow-server token create --user %s\"", n.Login, n.Login)
+		return "", fault.Conflict("the user %q already exists; to create another token, use \"workflow-server token create --user %s\"", n.Login, n.Login)
 	case err != nil:
 		return "", fmt.Errorf("creating a user: %w", err)
 	}

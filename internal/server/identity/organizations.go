@@ -65,7 +65,7 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 	}
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return o, fault.Conflict("the organization %q already exists", name)
+		return o, taken(name)
 	case err != nil && fault.KindOf(err) == "":
 		err = fmt.Errorf("creating an organization: %w", err)
 	}
@@ -76,4 +76,76 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 func (s *Service) Organizations(ctx context.Context) ([]store.Organization, error) {
 	orgs, err := store.Read(ctx, s.db, (*store.Tx).Organizations)
 	return orgs, fault.While(err, "listing organizations")
+}
+
+// taken is the error of a name that another organization has or has had.
+func taken(name string) error {
+	return fault.Conflict("the organization %q already exists, or another organization had this name before", name)
+}
+
+// RenameOrganization changes the name of an organization, which its former name still finds: the secrets in
+// stored states, programs, and running clients name it. The subjects of identity tokens contain the new name at
+// once.
+func (s *Service) RenameOrganization(ctx context.Context, name, to string) (o store.Organization, err error) {
+	if err := checkOrgName(to); err != nil {
+		return o, fault.Invalid("%v", err)
+	}
+	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
+		before, err := tx.OrganizationByName(name)
+		if err != nil {
+			return store.IfMissing(err, noOrganization(name))
+		}
+		if before.Name == to {
+			return fault.Invalid("the organization already has the name %q", to)
+		}
+		if err := tx.RenameOrganization(before, to, tx.Now()); err != nil {
+			return store.IfConflict(err, taken(to))
+		}
+		if o, err = tx.Organization(before.ID); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: o.ID, Action: audit.OrganizationRenamed, Subject: audit.Subject{Kind: "organization", ID: o.ID, Name: o.Name},
+			Detail: map[string]any{"from": before.Name},
+		})
+	})
+	return o, unlessRefused(err, "renaming an organization")
+}
+
+func noOrganization(name string) error {
+	return fault.NotFound("the organization %q does not exist", name)
+}
+
+// OrganizationSummary is an organization with numbers about it.
+type OrganizationSummary struct {
+	store.Organization
+	Members, Stacks int64
+	// Former are the former names, newest first.
+	Former []string
+}
+
+// OrganizationSummaries returns all organizations, oldest first.
+func (s *Service) OrganizationSummaries(ctx context.Context) ([]OrganizationSummary, error) {
+	list, err := store.Read(ctx, s.db, func(tx *store.Tx) (list []OrganizationSummary, err error) {
+		orgs, err := tx.Organizations()
+		if err != nil {
+			return nil, err
+		}
+		former, err := tx.FormerNames()
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range orgs {
+			summary := OrganizationSummary{Organization: o, Former: former[o.ID]}
+			if summary.Members, err = tx.CountMembers(o.ID); err != nil {
+				return nil, err
+			}
+			if summary.Stacks, err = tx.CountStacks(store.Reach{All: []string{o.ID}}); err != nil {
+				return nil, err
+			}
+			list = append(list, summary)
+		}
+		return list, nil
+	})
+	return list, fault.While(err, "listing organizations")
 }

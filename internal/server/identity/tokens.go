@@ -16,6 +16,9 @@ import (
 // were revoked, and agents that were drained. The payload is the organization's id.
 const PoolTokenTopic = "pool-tokens"
 
+// SessionTopic is the notification channel for sessions that have ended. The payload is the user's id.
+const SessionTopic = "sessions"
+
 // NewTokenSpec describes a token to create. The kind determines which fields apply.
 type NewTokenSpec struct {
 	Kind        store.TokenKind
@@ -62,6 +65,11 @@ func (s *Service) CreateToken(ctx context.Context, spec NewTokenSpec) (text, id 
 		t.CreatedAt = tx.Now()
 		if err := CheckExpiry(t.ExpiresAt, t.CreatedAt); err != nil {
 			return err
+		}
+		if t.UserID != "" {
+			if err := checkEnabled(tx, t.UserID); err != nil {
+				return err
+			}
 		}
 		if t.TeamID != "" {
 			if _, err := tx.Team(t.TeamID); err != nil {

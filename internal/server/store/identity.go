@@ -22,7 +22,12 @@ type User struct {
 	SiteAdmin              bool
 	DefaultOrg             string // organization name; "" if the user chose none
 	CreatedAt              time.Time
+	DisabledAt             time.Time // zero if the user may sign in
+	DeletedAt              time.Time // zero if the user exists; a deleted user is also disabled
 }
+
+// Disabled reports whether a user has no rights and cannot sign in.
+func (u User) Disabled() bool { return !u.DisabledAt.IsZero() }
 
 // Member is a user's membership in an organization.
 type Member struct {
@@ -93,17 +98,17 @@ func (tx *Tx) AddInstallation(name string, value []byte) error {
 	return err
 }
 
-// InsertOrganization adds an organization, or returns [ErrConflict] if the name is taken.
-func (tx *Tx) InsertOrganization(o Organization) error { return organizations.Insert(tx.Tx, o) }
+// InsertOrganization adds an organization, or returns [ErrConflict] if another one has or has had the name.
+func (tx *Tx) InsertOrganization(o Organization) error {
+	if err := tx.checkFormerName(o.Name); err != nil {
+		return err
+	}
+	return organizations.Insert(tx.Tx, o)
+}
 
 // Organization returns an organization by its id.
 func (tx *Tx) Organization(id string) (Organization, error) {
 	return organizations.One(tx.Tx, "WHERE id = $1", id)
-}
-
-// OrganizationByName returns an organization by its name.
-func (tx *Tx) OrganizationByName(name string) (Organization, error) {
-	return organizations.One(tx.Tx, "WHERE name = $1", name)
 }
 
 // Organizations returns all organizations, oldest first.
@@ -122,8 +127,13 @@ func (tx *Tx) InsertUser(u User) error { return users.Insert(tx.Tx, u) }
 // User returns a user by its id.
 func (tx *Tx) User(id string) (User, error) { return users.One(tx.Tx, "WHERE id = $1", id) }
 
-// UserByLogin returns the user with the given login.
+// UserByLogin returns the user with the given login, unless the user was deleted.
 func (tx *Tx) UserByLogin(login string) (User, error) {
+	return users.One(tx.Tx, "WHERE login = $1 AND deleted_at = 0", login)
+}
+
+// AnyUserByLogin returns the user with the given login, who can be deleted.
+func (tx *Tx) AnyUserByLogin(login string) (User, error) {
 	return users.One(tx.Tx, "WHERE login = $1", login)
 }
 
@@ -162,10 +172,15 @@ func (tx *Tx) SetRole(orgID, userID, role string) error {
 	return tx.ExecOne("UPDATE members SET role = $3 WHERE org_id = $1 AND user_id = $2", orgID, userID, role)
 }
 
-// CountMembers returns the number of an organization's members with a role, or of all members if
-// role is "".
-func (tx *Tx) CountMembers(orgID, role string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM members WHERE org_id = $1 AND (role = $2 OR $2 = '')", orgID, role)
+// CountMembers returns the number of an organization's members.
+func (tx *Tx) CountMembers(orgID string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM members WHERE org_id = $1", orgID)
+}
+
+// CountEnabled returns the number of an organization's members with a role who are not disabled.
+func (tx *Tx) CountEnabled(orgID, role string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM members m JOIN users u ON u.id = m.user_id
+		WHERE m.org_id = $1 AND m.role = $2 AND u.disabled_at = 0`, orgID, role)
 }
 
 // DemoteOthers gives all of an organization's members with the role from, except one user, the role

@@ -170,7 +170,8 @@ func (tx *Tx) Granted(stackID, userID, teamID string) (Permission, error) {
 
 // UserOnStack returns, with one query, what determines a user's rights on a stack besides granted
 // permissions: the user's id and site administration, the stack's ids, creator and default
-// permission, and the user's role in the stack's organization, or "".
+// permission, and the user's role in the stack's organization, or "". A disabled user has neither site
+// administration nor a role.
 func (tx *Tx) UserOnStack(userID, stackID string) (u User, s Stack, role string, err error) {
 	type found struct {
 		user  User
@@ -180,9 +181,9 @@ func (tx *Tx) UserOnStack(userID, stackID string) (u User, s Stack, role string,
 	f, err := database.One(tx.Tx, func(scan database.Scan) (f found, err error) {
 		err = scan(&f.user.ID, &f.user.SiteAdmin, &f.stack.ID, &f.stack.OrgID, &f.stack.CreatedBy, &f.stack.OrgPermission, &f.role)
 		return f, err
-	}, `SELECT u.id, u.site_admin, s.id, s.org_id, s.created_by, o.stack_permission, COALESCE(m.role, '')
+	}, `SELECT u.id, CASE WHEN u.disabled_at = 0 THEN u.site_admin ELSE 0 END, s.id, s.org_id, s.created_by, o.stack_permission, COALESCE(m.role, '')
 		FROM stacks s JOIN organizations o ON o.id = s.org_id JOIN users u ON u.id = $1
-		LEFT JOIN members m ON m.org_id = s.org_id AND m.user_id = u.id WHERE s.id = $2`, userID, stackID)
+		LEFT JOIN members m ON m.org_id = s.org_id AND m.user_id = u.id AND u.disabled_at = 0 WHERE s.id = $2`, userID, stackID)
 	return f.user, f.stack, f.role, err
 }
 

@@ -44,9 +44,10 @@ func (tx *Tx) InsertStack(s Stack) error { return stacks.Insert(tx.Tx, s) }
 // Stack returns a stack by its id.
 func (tx *Tx) Stack(id string) (Stack, error) { return stacks.One(tx.Tx, "WHERE s.id = $1", id) }
 
-// StackByName returns a stack by organization, project and stack name.
+// StackByName returns a stack by organization, project and stack name. The name of the organization can be
+// a former one.
 func (tx *Tx) StackByName(org, project, name string) (Stack, error) {
-	return stacks.One(tx.Tx, "WHERE o.name = $1 AND s.project = $2 AND s.name = $3", org, project, name)
+	return stacks.One(tx.Tx, "WHERE s.org_id = "+named("$1")+" AND s.project = $2 AND s.name = $3", org, project, name)
 }
 
 // StackFor returns a stack by its names, with the highest permission on it that a user or a team has
@@ -66,7 +67,7 @@ var stackFor = "SELECT " + stacks.Expressions() + `,
 	COALESCE((SELECT MAX(c.permission) FROM collaborators c WHERE c.stack_id = s.id AND c.user_id = $4), 0),
 	COALESCE((SELECT MAX(t.permission) FROM team_stacks t WHERE t.stack_id = s.id
 		AND (t.team_id = $5 OR t.team_id IN (SELECT m.team_id FROM team_members m WHERE m.user_id = $4))), 0)
-	FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE o.name = $1 AND s.project = $2 AND s.name = $3`
+	FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE s.org_id = ` + named("$1") + ` AND s.project = $2 AND s.name = $3`
 
 // UpdateStack writes a stack's version, state and active update.
 func (tx *Tx) UpdateStack(s Stack) error {

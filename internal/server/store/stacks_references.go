@@ -55,15 +55,16 @@ func (tx *Tx) KeepReferences(stackID, state string) error {
 // UpstreamStacks returns the existing stacks that a stack references and that f selects by Reach
 // and StackID, ordered by name.
 func (tx *Tx) UpstreamStacks(st Stack, f StackFilter) ([]Stack, error) {
-	return tx.relatedStacks("JOIN stack_references r ON r.org = o.name AND r.project = s.project AND r.name = s.name WHERE r.stack_id = $1",
+	return tx.relatedStacks("JOIN stack_references r ON s.org_id = "+named("r.org")+" AND r.project = s.project AND r.name = s.name WHERE r.stack_id = $1",
 		f, st.ID)
 }
 
 // DownstreamStacks returns the stacks that reference a stack and that f selects by Reach and
 // StackID, ordered by name.
 func (tx *Tx) DownstreamStacks(st Stack, f StackFilter) ([]Stack, error) {
-	return tx.relatedStacks("JOIN stack_references r ON r.stack_id = s.id WHERE r.org = $1 AND r.project = $2 AND r.name = $3",
-		f, st.OrgName, st.Project, st.Name)
+	return tx.relatedStacks(`JOIN stack_references r ON r.stack_id = s.id
+		WHERE r.org IN (SELECT name FROM organizations WHERE id = $1 UNION ALL SELECT name FROM former_names WHERE org_id = $1)
+		AND r.project = $2 AND r.name = $3`, f, st.OrgID, st.Project, st.Name)
 }
 
 func (tx *Tx) relatedStacks(join string, f StackFilter, args ...any) ([]Stack, error) {

@@ -53,8 +53,8 @@ func (tx *Tx) Update(id string) (Update, error) {
 
 // UpdateOnStack returns an update by its id if it runs on the named stack.
 func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
-	return updates.One(tx.Tx, `JOIN stacks s ON s.id = updates.stack_id JOIN organizations o ON o.id = s.org_id
-		WHERE updates.id = $1 AND o.name = $2 AND s.project = $3 AND s.name = $4`, id, org, project, name)
+	return updates.One(tx.Tx, "JOIN stacks s ON s.id = updates.stack_id WHERE updates.id = $1 AND s.org_id = "+named("$2")+
+		" AND s.project = $3 AND s.name = $4", id, org, project, name)
 }
 
 // StartUpdate writes the fields of an update that change when it starts. It returns [ErrConflict] if

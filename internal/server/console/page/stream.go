@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 )
 
 const (
@@ -81,7 +82,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 	changed := make(chan struct{}, 1)
 	followed := topics{notes: s.opts.Notes, changed: changed, cancels: map[view.Topic]func(){}}
 	defer followed.set(nil)
-	followed.set(p.Live)
+	followed.set(followedBy(v, p))
 	out := startEvents(w)
 	var feed sync.WaitGroup
 	defer feed.Wait()
@@ -123,7 +124,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 			out.send("bye", reason) //nolint:errcheck // the stream ends
 			return nil
 		}
-		followed.set(next.Live)
+		followed.set(followedBy(v, next))
 		check.Reset(untilCheck(next))
 		// Pages that are expensive to render are rendered less often.
 		pause.Reset(max(renderEvery, 10*time.Since(began)))
@@ -134,6 +135,14 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 			return nil
 		}
 	}
+}
+
+// followedBy returns the topics of an open page: what it shows, and the end of the visitor's sessions.
+func followedBy(v *Visit, p view.Page) []view.Topic {
+	if !v.SignedIn() {
+		return p.Live
+	}
+	return append(slices.Clip(p.Live), view.Topic{Channel: identity.SessionTopic, About: v.Who.User.ID})
 }
 
 // untilCheck returns the time until an open page is rendered again without a notification.

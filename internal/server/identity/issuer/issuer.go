@@ -93,7 +93,8 @@ func (s *Service) audience(tx *store.Tx, org, requested string) (string, error) 
 	if !slices.Contains(s.opts.Audiences, requested) {
 		return "", fault.Invalid("the audience %q is not permitted; request the audience %q, or ask the server's operator to add it to oidc_audiences", shown, org)
 	}
-	switch _, err := tx.OrganizationByName(requested); {
+	switch o, err := tx.OrganizationByName(requested); {
+	case err == nil && o.Name == org: // a former name, which no other organization can have
 	case err == nil:
 		return "", fault.Invalid("the audience %q is the name of another organization", shown)
 	case !errors.Is(err, store.ErrNotFound):

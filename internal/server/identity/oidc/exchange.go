@@ -254,6 +254,9 @@ func target(tx *store.Tx, org store.Organization, tokenType TokenType, scope str
 		if errors.Is(err, store.ErrNotFound) {
 			return w, token, "the organization has no such member", nil
 		}
+		if u, err := tx.UserOrNone(m.UserID); err != nil || u.Disabled() {
+			return w, token, "the user is disabled", err
+		}
 		w.subject, w.since = m.Login, m.CreatedAt
 		return w, store.Token{Kind: store.PersonalToken, UserID: m.UserID, CreatedBy: m.UserID}, "", err
 	default:

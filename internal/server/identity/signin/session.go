@@ -3,6 +3,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -136,6 +137,10 @@ func (s *Service) Open(ctx context.Context, proof Proof, address, agent string) 
 		if err != nil {
 			return err
 		}
+		// The user can have been disabled since the proof.
+		if cur, err := tx.User(u.ID); err != nil || cur.Disabled() {
+			return cmp.Or(err, errDisabled)
+		}
 		row.EndsAt = row.CreatedAt.Add(longest)
 		if err := tx.InsertSession(row); err != nil {
 			return err
@@ -150,6 +155,9 @@ func (s *Service) Open(ctx context.Context, proof Proof, address, agent string) 
 		}
 		return bound(audit.As(ctx, actor), tx, u)
 	})
+	if fault.KindOf(err) != "" {
+		return "", Session{}, err
+	}
 	if err != nil {
 		return "", Session{}, fmt.Errorf("creating a session: %w", err)
 	}
@@ -194,9 +202,11 @@ const (
 	SignedOut    = "signed out"
 	Replaced     = "signed in again"
 	Ended        = "ended by the user"
+	EndedByHost  = "ended by the operator"
 )
 
 func recordEnd(ctx context.Context, tx *store.Tx, u store.User, reason string, n int64) error {
+	tx.Notify(identity.SessionTopic, u.ID)
 	return audit.Record(ctx, tx, audit.Entry{Action: audit.SessionEnded, Subject: subjectOf(u), Detail: map[string]any{"because": reason, "sessions": n}})
 }
 
@@ -245,7 +255,7 @@ func (s *Service) Resume(ctx context.Context, cookie string, use bool) (identity
 	return p, sessionOf(row), nil
 }
 
-// mayEnter reports whether a user has anything to see in the console.
+// mayEnter reports whether a user has anything to see in the console. A disabled user has nothing.
 func mayEnter(p identity.Principal) bool { return len(p.Roles) > 0 || p.User.SiteAdmin }
 
 // End ends a session of a user for a reason. A session that has ended is no error.
@@ -261,13 +271,23 @@ func (s *Service) End(ctx context.Context, u store.User, id, reason string) erro
 
 // EndOthers ends all sessions of a user except one.
 func (s *Service) EndOthers(ctx context.Context, u store.User, id string) error {
-	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
-		n, err := tx.DeleteSessions(u.ID, id)
-		if err != nil || n == 0 {
+	_, err := s.endExcept(ctx, u, id, Ended)
+	return err
+}
+
+// EndAll ends all sessions of a user, and returns their number.
+func (s *Service) EndAll(ctx context.Context, u store.User) (int64, error) {
+	return s.endExcept(ctx, u, "", EndedByHost)
+}
+
+func (s *Service) endExcept(ctx context.Context, u store.User, id, reason string) (n int64, err error) {
+	err = s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
+		if n, err = tx.DeleteSessions(u.ID, id); err != nil || n == 0 {
 			return err
 		}
-		return recordEnd(ctx, tx, u, Ended, n)
+		return recordEnd(ctx, tx, u, reason, n)
 	})
+	return n, err
 }
 
 // Sessions returns a user's sessions, the last seen first.

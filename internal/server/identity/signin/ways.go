@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ var (
 	// errAskProvider tells what to do, because the passkey was right.
 	errAskProvider = fault.Forbidden("Sign in with your identity provider this time: a passkey works for 7 days after that. If you cannot, ask the operator for a link.")
 	errNoWay       = fault.Forbidden("The sign-in with access tokens is turned off on this server.")
+	errDisabled    = fault.Forbidden("Your user is disabled. Ask the operator of this server.")
 	errNoRole      = fault.New(fault.KindUnauthenticated, "The user is not a member of any organization.")
 )
 
@@ -72,6 +74,9 @@ func (s *Service) Vouch(ctx context.Context, userID, way, name, address string) 
 	}
 	if askProvider {
 		return Proof{}, s.Refuse(ctx, way, p.User.Login, address, errAskProvider)
+	}
+	if p.User.Disabled() {
+		return Proof{}, s.Refuse(ctx, way, p.User.Login, address, errDisabled)
 	}
 	if !mayEnter(p) {
 		return Proof{}, s.Refuse(ctx, way, p.User.Login, address, fault.Forbidden(
@@ -120,14 +125,20 @@ func (s *Service) Refuse(ctx context.Context, way, who, address string, cause er
 func (s *Service) MakeLink(ctx context.Context, u store.User) (string, error) {
 	text, hash := identity.NewToken()
 	err := s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error {
+		if cur, err := tx.User(u.ID); err != nil || cur.Disabled() {
+			return cmp.Or(err, fault.Conflict("%s is disabled; to let %s sign in again, use \"workflow-server user enable %s\"", u.Login, u.Login, u.Login))
+		}
 		link := store.SignInLink{ID: identity.NewID(), Hash: hash, UserID: u.ID, CreatedAt: tx.Now(), ExpiresAt: tx.Now().Add(linkFor)}
 		if err := tx.InsertSignInLink(link); err != nil {
 			return err
 		}
 		return audit.Record(ctx, tx, audit.Entry{Action: audit.SignInLinkMade, Subject: subjectOf(u)})
 	})
+	if err != nil && fault.KindOf(err) == "" {
+		err = fmt.Errorf("creating a sign-in link: %w", err)
+	}
 	if err != nil {
-		return "", fmt.Errorf("creating a sign-in link: %w", err)
+		return "", err
 	}
 	return text, nil
 }

@@ -1,0 +1,215 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
+)
+
+// checkEnabled returns an error if a user is disabled or does not exist.
+func checkEnabled(tx *store.Tx, userID string) error {
+	u, err := tx.User(userID)
+	if err != nil {
+		return store.IfMissing(err, fault.NotFound("the user does not exist"))
+	}
+	if u.Disabled() {
+		return fault.Conflict("%s is disabled; to let %s sign in again, use \"workflow-server user enable %s\"", u.Login, u.Login, u.Login)
+	}
+	return nil
+}
+
+// UserSummary is a user with the user's roles by the name of the organization.
+type UserSummary struct {
+	store.User
+	Roles map[string]string
+	// LastSeen is the last use of a session or of a personal token; zero without one.
+	LastSeen time.Time
+}
+
+// Users returns up to limit users, ordered by login, and whether more follow. The list begins behind the login
+// after.
+func (s *Service) Users(ctx context.Context, after string, limit int) (list []UserSummary, more bool, err error) {
+	list, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]UserSummary, error) {
+		found, err := tx.Users(after, limit+1)
+		if err != nil {
+			return nil, err
+		}
+		return summarizeUsers(tx, found)
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("listing users: %w", err)
+	}
+	return list[:min(limit, len(list))], len(list) > limit, nil
+}
+
+func summarizeUsers(tx *store.Tx, found []store.User) ([]UserSummary, error) {
+	ids := make([]string, len(found))
+	for i, u := range found {
+		ids[i] = u.ID
+	}
+	memberships, err := tx.Memberships(ids)
+	if err != nil {
+		return nil, err
+	}
+	seen, err := tx.LastSeen(ids)
+	if err != nil {
+		return nil, err
+	}
+	roles := map[string]map[string]string{}
+	for _, m := range memberships {
+		if roles[m.UserID] == nil {
+			roles[m.UserID] = map[string]string{}
+		}
+		roles[m.UserID][m.Organization] = m.Role
+	}
+	list := make([]UserSummary, len(found))
+	for i, u := range found {
+		list[i] = UserSummary{User: u, Roles: roles[u.ID], LastSeen: seen[u.ID]}
+	}
+	return list, nil
+}
+
+// Ended is the access that a user has lost.
+type Ended struct {
+	Sessions, Tokens int64
+	// Shared is the number of tokens of organizations, teams and pools that the user has created. They remain
+	// valid.
+	Shared int64
+	// Login is the login by which histories name the user.
+	Login string
+}
+
+// DisableUser ends all access of a user: sessions with their open pages, sign-in links and personal tokens. The
+// user cannot sign in until [Service.EnableUser], and the user's schedules and jobs have no rights of the user.
+// Memberships and permissions remain. It refuses to disable the last administrator of the server and, unless
+// force is set, of an organization.
+func (s *Service) DisableUser(ctx context.Context, login string, force bool) (ended Ended, err error) {
+	err = s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
+		if u.Disabled() {
+			return fault.Conflict("%s is disabled already", login)
+		}
+		alone, err := onlyAdministrator(tx, u)
+		if err != nil {
+			return err
+		}
+		if len(alone) > 0 && !force {
+			return fault.Conflict("%s is the last administrator of %s; make another member an administrator first, or use --force: administrators of the server can do that later",
+				login, strings.Join(alone, " and "))
+		}
+		if err := tx.SetDisabled(u.ID, tx.Now()); err != nil {
+			return err
+		}
+		if ended, err = endAccess(tx, u); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.UserDisabled, "", u.ID, u.Login, map[string]any{"sessions": ended.Sessions, "tokens": ended.Tokens})
+	})
+	return ended, unlessRefused(err, "disabling a user")
+}
+
+// EnableUser lets a disabled user sign in again. Earlier sessions and tokens stay invalid.
+func (s *Service) EnableUser(ctx context.Context, login string) error {
+	err := s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
+		if !u.Disabled() {
+			return fault.Conflict("%s is not disabled", login)
+		}
+		if err := tx.SetDisabled(u.ID, time.Time{}); err != nil {
+			return err
+		}
+		return recordMember(ctx, tx, audit.UserEnabled, "", u.ID, u.Login, nil)
+	})
+	return unlessRefused(err, "enabling a user")
+}
+
+// DeleteUser removes a user, with the user's memberships, permissions, accounts at identity providers, passkeys and
+// access. It refuses to delete the last administrator of the server or of an organization. Histories name the user
+// by a changed login, so that another user can have the former one. Stacks that the user created have no owner
+// any more.
+func (s *Service) DeleteUser(ctx context.Context, login string) (ended Ended, err error) {
+	err = s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
+		alone, err := onlyAdministrator(tx, u)
+		if err != nil {
+			return err
+		}
+		if len(alone) > 0 {
+			return fault.Conflict("%s is the last administrator of %s; make another member an administrator first", login, strings.Join(alone, " and "))
+		}
+		roles, err := tx.RolesOf(u.ID)
+		if err != nil {
+			return err
+		}
+		for orgID, role := range roles {
+			if err := tx.DeleteMember(orgID, u.ID); err != nil {
+				return err
+			}
+			if err := recordMember(ctx, tx, audit.MemberRemoved, orgID, u.ID, u.Login, map[string]any{"role": role}); err != nil {
+				return err
+			}
+		}
+		if ended, err = endAccess(tx, u); err != nil {
+			return err
+		}
+		ended.Login = u.Login + "-deleted-" + u.ID[:min(8, len(u.ID))]
+		if err := tx.DeleteUser(u.ID, ended.Login, tx.Now()); err != nil {
+			return store.IfConflict(err, fault.Conflict("a user with the login %q exists; delete that user first", ended.Login))
+		}
+		return recordMember(ctx, tx, audit.UserDeleted, "", u.ID, u.Login, map[string]any{"remains": ended.Login, "sessions": ended.Sessions, "tokens": ended.Tokens})
+	})
+	return ended, unlessRefused(err, "deleting a user")
+}
+
+// changeUser calls change with a user. Nothing else changes meanwhile: whether an administrator is the last one
+// depends on other users and organizations.
+func (s *Service) changeUser(ctx context.Context, login string, change func(*store.Tx, store.User) error) error {
+	return s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
+		u, err := tx.UserByLogin(login)
+		if err != nil {
+			return store.IfMissing(err, noUser(login))
+		}
+		return change(tx, u)
+	})
+}
+
+// unlessRefused returns an error that says during what err happened, unless its message is for the caller.
+func unlessRefused(err error, during string) error {
+	if fault.KindOf(err) != "" {
+		return err
+	}
+	return fault.While(err, "%s", during)
+}
+
+func noUser(login string) error { return fault.NotFound("the user %q does not exist", login) }
+
+// onlyAdministrator returns the organizations that would have no administrator without a user, and an error if the
+// server would have none.
+func onlyAdministrator(tx *store.Tx, u store.User) ([]string, error) {
+	if u.Disabled() {
+		return nil, nil
+	}
+	if u.SiteAdmin {
+		n, err := tx.CountSiteAdmins()
+		if err != nil {
+			return nil, err
+		}
+		if n <= 1 {
+			return nil, fault.Conflict("%s is the last administrator of the server; create another one first: workflow-server user create LOGIN --site-admin", u.Login)
+		}
+	}
+	return tx.OnlyAdminOf(u.ID, RoleAdmin)
+}
+
+func endAccess(tx *store.Tx, u store.User) (ended Ended, err error) {
+	ended.Login = u.Login
+	if ended.Sessions, ended.Tokens, err = tx.EndAccess(u.ID); err != nil {
+		return ended, err
+	}
+	tx.Notify(SessionTopic, u.ID)
+	ended.Shared, err = tx.CountSharedTokens(u.ID)
+	return ended, err
+}

@@ -1,0 +1,63 @@
+package store
+
+import (
+	"time"
+
+	"workflowagent/internal/server/store/database"
+)
+
+// named returns an expression for the id of the organization with a name, which can be a former one.
+func named(name string) string {
+	return "COALESCE((SELECT id FROM organizations WHERE name = " + name + "), (SELECT org_id FROM former_names WHERE name = " + name + "))"
+}
+
+// OrganizationByName returns an organization by its name, or by a former one.
+func (tx *Tx) OrganizationByName(name string) (Organization, error) {
+	return organizations.One(tx.Tx, "WHERE id = "+named("$1"), name)
+}
+
+// RenameOrganization changes an organization's name, or returns [ErrConflict] if another organization has it or
+// has had it. The former name still finds the organization.
+func (tx *Tx) RenameOrganization(o Organization, name string, at time.Time) error {
+	if _, err := tx.Exec("DELETE FROM former_names WHERE LOWER(name) = LOWER($1) AND org_id = $2", name, o.ID); err != nil {
+		return err
+	}
+	if err := tx.checkFormerName(name); err != nil {
+		return err
+	}
+	display := o.DisplayName
+	if display == o.Name {
+		display = name
+	}
+	if err := organizations.Update(tx.Tx, Organization{ID: o.ID, Name: name, DisplayName: display}, "name", "display_name"); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("UPDATE users SET default_org = $1 WHERE default_org = $2", name, o.Name); err != nil {
+		return err
+	}
+	_, err := tx.Exec("INSERT INTO former_names (name, org_id, renamed_at) VALUES ($1, $2, $3)", o.Name, o.ID, at)
+	return err
+}
+
+// checkFormerName returns [ErrConflict] if an organization has had a name, in any case of its letters.
+func (tx *Tx) checkFormerName(name string) error {
+	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM former_names WHERE LOWER(name) = LOWER($1)", name)
+	if err == nil && n > 0 {
+		err = ErrConflict
+	}
+	return err
+}
+
+// FormerNames returns the former names of organizations, newest first, by the ids of the organizations.
+func (tx *Tx) FormerNames() (map[string][]string, error) {
+	type row struct{ org, name string }
+	rows, err := database.Collect(tx.Tx, func(scan database.Scan) (r row, err error) {
+		err = scan(&r.org, &r.name)
+		return r, err
+	}, "SELECT org_id, name FROM former_names ORDER BY renamed_at DESC, name")
+	names := map[string][]string{}
+	for _, r := range rows {
+		names[r.org] = append(names[r.org], r.name)
+	}
+	return names, err
+}
