@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/fault"
@@ -17,9 +18,15 @@ import (
 	"workflowagent/internal/sys/filelock"
 )
 
+const (
+	lockSuffix = ".lock"
+	// lockTime is more than the time for which a command holds the lock to see whether a server does.
+	lockTime = time.Second
+)
+
 // lockDatabase ensures that only one server uses a SQLite database, because each server keeps
 // leases in memory that others cannot read. Servers on PostgreSQL share a database by design.
-func lockDatabase(cfg config.Config) (*filelock.Lock, error) {
+func lockDatabase(ctx context.Context, cfg config.Config) (*filelock.Lock, error) {
 	path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:")
 	if !ok {
 		return nil, nil //nolint:nilnil // nothing to lock
@@ -27,13 +34,11 @@ func lockDatabase(cfg config.Config) (*filelock.Lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("creating the directory of the database: %w", err)
 	}
-	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("locking the database: %w", err)
-	}
-	lock, err := filelock.Try(f)
-	if _, held := errors.AsType[*filelock.HeldError](err); held {
-		return nil, fmt.Errorf("another workflow-server is using the database %s (%w); stop it, or start this one with another --data-dir", path, err)
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	lock, err := filelock.Wait(ctx, path+lockSuffix)
+	if held, ok := errors.AsType[*filelock.HeldError](err); ok {
+		return nil, fmt.Errorf("another workflow-server is using the database %s (%w); stop it, or start this one with another --data-dir", path, held)
 	}
 	return lock, fault.While(err, "locking the database")
 }

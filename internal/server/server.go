@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"workflowagent/internal/connlimit"
+	"workflowagent/internal/server/admin"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
@@ -74,6 +76,8 @@ type Server struct {
 	certificate *certfile.Pair // nil without TLS
 	redirects   net.Listener   // for redirect, or nil
 	redirect    *http.Server
+	commands    net.Listener // of control, or nil
+	control     *http.Server
 	subsystems  []Subsystem
 	draining    chan struct{} // closed when the server begins to stop
 
@@ -96,7 +100,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the data directory: %w", err)
 	}
-	if s.lock, err = lockDatabase(cfg); err != nil {
+	if s.lock, err = lockDatabase(ctx, cfg); err != nil {
 		return nil, err
 	}
 	if err = s.openNetwork(ctx); err != nil {
@@ -184,6 +188,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	})
 	s.handler = console.Split(routes, observe(pages.Handler()))
 	s.prepareHTTP()
+	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console()})
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
 	} else {
@@ -365,6 +370,9 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.redirect != nil {
 		group.Go(func() error { return serve(s.redirect, s.redirects, false) })
 	}
+	if s.control != nil {
+		group.Go(func() error { return serve(s.control, s.commands, false) })
+	}
 	group.Go(func() error {
 		<-working.Done()
 		close(s.draining)
@@ -374,18 +382,28 @@ func (s *Server) Run(ctx context.Context) error {
 		if s.redirect != nil {
 			_ = s.redirect.Close() // its requests take no time
 		}
-		if err := s.http.Shutdown(closing); err != nil {
-			s.log.WithError(err).Warn("some requests did not finish in time and were cut off")
-			return s.http.Close()
+		var commands sync.WaitGroup
+		defer commands.Wait()
+		if s.control != nil {
+			commands.Go(func() { s.shutDown(closing, s.control) })
 		}
+		s.shutDown(closing, s.http)
 		return nil
 	})
 	s.log.WithFields(logrus.Fields{"listen": s.listener.Addr().String(), "url": s.cfg.ExternalURL}).Info("serving")
 	return group.Wait()
 }
 
+// shutDown lets the requests of a server finish until ctx is done.
+func (s *Server) shutDown(ctx context.Context, server *http.Server) {
+	if err := server.Shutdown(ctx); err != nil {
+		s.log.WithError(err).Warn("some requests did not finish in time and were cut off")
+		_ = server.Close() // its error is that of a listener that is closed already
+	}
+}
+
 func (s *Server) closeAll() {
-	for _, l := range []net.Listener{s.listener, s.redirects} {
+	for _, l := range []net.Listener{s.listener, s.redirects, s.commands} {
 		if l != nil {
 			l.Close()
 		}

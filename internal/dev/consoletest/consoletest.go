@@ -101,6 +101,17 @@ func (s *Server) start(t testing.TB, work []string) {
 	})
 }
 
+// Command runs an operation in the running server, as a command on its machine does.
+func (s *Server) Command(operation, request string) {
+	s.t.Helper()
+	caller, closeCaller, err := server.Administer(s.t.Context(), s.cfg, "test", "", storetest.Log())
+	must.OK(s.t, err)
+	_, err = caller.Call(s.t.Context(), operation, []byte(request))
+	if err = errors.Join(err, closeCaller()); err != nil {
+		s.t.Fatalf("running %s: %v", operation, err)
+	}
+}
+
 // DB returns the server's database, opened a second time like another program would, so that tests
 // can write rows that no call makes. The server does not notice notifications of its transactions.
 func (s *Server) DB() *store.DB {

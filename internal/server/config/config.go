@@ -73,10 +73,14 @@ type meta struct {
 	file     string
 	sources  map[string]settings.Source
 	warnings []string
+	runtime  string
 }
 
 // File returns the path of the configuration file, or "" if none was read.
 func (c Config) File() string { return c.meta.file }
+
+// RuntimeDir returns the directory for files that need not survive the process, which systemd creates, or "".
+func (c Config) RuntimeDir() string { return c.meta.runtime }
 
 // Warnings returns the problems that do not prevent the server from starting, one sentence each.
 func (c Config) Warnings() []string { return c.meta.warnings }

@@ -113,6 +113,9 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	t.ReadEnv(func(name string) string { return env[name] })
 	t.ReadFlags(o.Flags)
 	t.ReadSecretFiles(env["CREDENTIALS_DIRECTORY"])
+	if dirs := filepath.SplitList(env["RUNTIME_DIRECTORY"]); len(dirs) > 0 && filepath.IsAbs(dirs[0]) {
+		c.meta.runtime = dirs[0]
+	}
 	c.meta.sources = t.Sources
 	c.validate(&t.Problems)
 	c.warnOfVariables(t, env)

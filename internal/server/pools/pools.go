@@ -322,7 +322,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 			if queue.DefaultPool == id {
 				then = "leave the organization without a default pool; deployments without a pool then wait until you select one"
 			}
-			return 0, fault.Invalid("Agent pool is in use: %s; delete it with force=true to %s", describeUse(use), then)
+			return 0, fault.Wrap(fault.KindInvalid, &InUseError{describeUse(use)}, "Agent pool is in use: %s; delete it with force=true to %s", describeUse(use), then)
 		}
 		if queue.DefaultPool == id {
 			queue.DefaultPool = ""
@@ -372,6 +372,14 @@ func release(tx *store.Tx, id string, limit int, forget Settings) (int64, error)
 	}
 	return int64(len(rows)), nil
 }
+
+// InUseError is the cause of the refusal to delete a pool.
+type InUseError struct {
+	// By is what uses the pool, in words.
+	By string
+}
+
+func (e *InUseError) Error() string { return "the agent pool is in use: " + e.By }
 
 func describeUse(u store.PoolUse) string {
 	var parts []string

@@ -1,0 +1,195 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	stdlog "log" //nolint:depguard // of net/http
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/admin"
+	"workflowagent/internal/server/api/control"
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/signin"
+	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/storage/quota"
+	"workflowagent/internal/sys/filelock"
+	"workflowagent/internal/sys/pathowner"
+)
+
+// serviceRuntimeDir is the runtime directory of a service with the name of the program.
+const serviceRuntimeDir = "/run/workflow-server"
+
+// openControl creates the socket for commands. The server works without it.
+func (s *Server) openControl(version string, memory *budget.Budget, services admin.Services) {
+	log := s.logOf("control")
+	dirs := []string{s.cfg.DataDir}
+	if dir := s.cfg.RuntimeDir(); dir != "" {
+		dirs = []string{dir, s.cfg.DataDir}
+	}
+	listener, err := control.Listen(dirs...)
+	if err != nil {
+		log.WithError(err).Warn("commands on this machine, such as \"workflow-server user list\", do not reach this server")
+		return
+	}
+	s.commands = listener
+	s.control = &http.Server{
+		Handler: control.Handler(control.Server{
+			About:  control.About{Version: version, PID: os.Getpid(), DataDir: s.cfg.DataDir, Database: s.cfg.Database.String()},
+			Caller: admin.New(s.db, services), Memory: memory, Log: log,
+		}),
+		ConnContext:       control.ConnContext,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          stdlog.New(httpErrors{log}, "", 0),
+	}
+}
+
+// Administer returns a caller of the operations of commands, and a function that closes it: the running server of a
+// configuration or, if none runs, this process on its database, whose schema must be that of this program. onBehalf
+// is the name of the user who became this process's user, such as with sudo, or "".
+func Administer(ctx context.Context, cfg config.Config, version, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error) {
+	wanted, dirs := sockets(cfg, os.Geteuid())
+	wanted.Version, wanted.OnBehalf = version, onBehalf
+	client, err := control.Find(ctx, wanted, dirs...)
+	switch {
+	case err == nil:
+		return client, func() error { client.Close(); return nil }, nil
+	case !errors.Is(err, control.ErrNotRunning):
+		return nil, nil, err
+	}
+	return openDirectly(ctx, cfg, onBehalf, log)
+}
+
+// sockets returns which server a command is for, and the directories in which its socket can be.
+func sockets(cfg config.Config, euid int) (wanted control.Wanted, dirs []string) {
+	wanted = control.Wanted{DataDir: cfg.DataDir, Database: cfg.Database.String()}
+	if dir := cfg.RuntimeDir(); dir != "" {
+		dirs = append(dirs, dir)
+	}
+	owner, exists := ownerOf(cfg.DataDir)
+	unnamed := cfg.Source("data_dir").IsDefault()
+	switch {
+	case unnamed && !exists:
+		wanted.DataDir = "" // the service of this machine is meant
+	case unnamed && euid == 0 && owner != 0:
+		// The owner of the current directory can have created it as a trap for root.
+	default:
+		dirs = append(dirs, cfg.DataDir)
+	}
+	if euid == 0 || owner != euid { // a server of this user has no other directory
+		dirs = append(dirs, serviceRuntimeDir)
+	}
+	return wanted, dirs
+}
+
+// ownerOf returns the id of the user who owns a directory. It returns -1 if that is unknown.
+func ownerOf(dir string) (uid int, exists bool) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return -1, !errors.Is(err, fs.ErrNotExist)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid), true
+	}
+	return -1, true
+}
+
+// direct runs operations in this process.
+type direct struct {
+	service  *admin.Service
+	uid      int
+	onBehalf string
+}
+
+// Call implements [admin.Caller].
+func (d direct) Call(ctx context.Context, operation string, request []byte) ([]byte, error) {
+	return d.service.Call(admin.By(ctx, d.uid, d.onBehalf), operation, request)
+}
+
+func openDirectly(ctx context.Context, cfg config.Config, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error) {
+	uid := os.Getuid()
+	if err := becomeOwner(cfg); err != nil {
+		return nil, nil, err
+	}
+	if err := checkStopped(cfg); err != nil {
+		return nil, nil, err
+	}
+	db, err := OpenExistingDatabase(ctx, cfg, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	var console links.Console
+	if cfg.ExternalURL != "" || cfg.ConsoleURL != "" {
+		console = cfg.Console()
+	}
+	ids := identity.New(db, log)
+	service := admin.New(db, admin.Services{
+		Identity: ids, Sessions: signin.New(db, signin.Options{Log: log, Identity: ids}), Pools: pools.New(db, log), Console: console,
+		Stacks: stacks.New(db, stacks.Options{Log: log, Quota: quota.New(db, log, cfg.Quota), ExternalURL: cfg.ExternalURL, Console: console}),
+	})
+	return direct{service, uid, onBehalf}, db.Close, nil
+}
+
+// checkStopped returns an error if a server runs on a SQLite database. It has found no socket of that server.
+func checkStopped(cfg config.Config) error {
+	path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:")
+	if !ok {
+		return nil // servers share the database
+	}
+	pid, held, err := filelock.Holder(path + lockSuffix)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("only root and the server's own user have access to %s: run this command as one of them, such as with sudo", path)
+	}
+	if err == nil && held {
+		err = fmt.Errorf("a server (process %d) uses the database %s, but answers no commands: if it is older than this program, restart it; otherwise its log says why", pid, path)
+	}
+	return err
+}
+
+// becomeOwner gives this process the user of the server if root runs it. The files that it creates then belong to the
+// server, the database knows it as the server, and what that user has put into the directory, such as a symbolic link,
+// leads it nowhere that the server could not go.
+func becomeOwner(cfg config.Config) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	place, isFile := strings.CutPrefix(cfg.DSN(), "sqlite:")
+	if !isFile {
+		place = cfg.DataDir
+	}
+	place, err := filepath.Abs(place)
+	if err != nil {
+		return fmt.Errorf("finding the database: %w", err)
+	}
+	owner, err := pathowner.Of(place)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && owner.UID == 0:
+		return nil
+	case err != nil:
+		return fmt.Errorf("not opening the database as root: %w", err)
+	case cfg.Source("data_dir").IsDefault() && cfg.Source("database").IsDefault():
+		return fmt.Errorf("%s belongs to user %d: name the data directory of the server with --data-dir, or in its configuration file", place, owner.UID)
+	}
+	if err := errors.Join(syscall.Setgroups([]int{owner.GID}), syscall.Setgid(owner.GID), syscall.Setuid(owner.UID)); err != nil {
+		return fmt.Errorf("becoming the user of the server: %w", err)
+	}
+	if _, err := os.Stat(place); isFile && errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("no server runs, and its user cannot reach %s outside of the service: start the service, and repeat the command", place)
+	}
+	return nil
+}
