@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server"
+	"workflowagent/internal/server/fault"
 )
 
 // version is set by the linker.
@@ -34,8 +35,15 @@ func run() int {
 
 func result(err error) (code int, line string) {
 	code, line = program.Result(err)
-	if _, none := errors.AsType[*server.NoDatabaseError](err); none && code == program.ExitFailed {
+	if code != program.ExitFailed {
+		return code, line
+	}
+	_, noDatabase := errors.AsType[*server.NoDatabaseError](err)
+	switch kind := fault.KindOf(err); {
+	case noDatabase, kind == fault.KindNotFound:
 		code = program.ExitNone
+	case kind == fault.KindInvalid:
+		code = program.ExitUsage
 	}
 	return code, line
 }

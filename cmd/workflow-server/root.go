@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -35,7 +34,8 @@ and runs deployments on agents that poll the server.`,
 	root.PersistentFlags().StringVar(&path, "config", "", "configuration file (default: WORKFLOW_SERVER_CONFIG, or workflow-server.yaml in the current directory, home, /etc/workflow-server or the directory of the binary)")
 	s := source(func(flags map[string]string) config.LoadOptions { return config.ProcessOptions(path, flags) })
 	root.AddCommand(
-		newServeCommand(version, s), newConfigCommand(s), newTokenCommand(s), newUserCommand(s), newOrgCommand(s), newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s),
+		newServeCommand(version, s), newConfigCommand(s), newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s),
+		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s),
 		operator.NewVersionCommand(version), operator.NewManCommand(version, "serve", config.Table()),
 	)
 	operator.CompleteValues(root, config.Table())
@@ -107,9 +107,4 @@ func newLog(cfg config.Config, out io.Writer) *logrus.Entry {
 		log.Warn(warning)
 	}
 	return log
-}
-
-// negative returns an error about the flag of a duration, which must not be negative.
-func negative(flag string) error {
-	return program.Usage(errors.New("--" + flag + " must not be negative"))
 }

@@ -3,18 +3,21 @@
 package operator
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/settings"
+	"workflowagent/internal/termtext"
 )
 
 // Group completes a command that only has others below it.
@@ -53,6 +56,16 @@ func OneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// TwoArgs requires two arguments, which first and second describe.
+func TwoArgs(first, second string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 2 || strings.TrimSpace(args[0]) == "" || strings.TrimSpace(args[1]) == "" {
+			return program.Usage(fmt.Errorf("%s takes two arguments, %s and %s; see %s --help", cmd.CommandPath(), first, second, cmd.CommandPath()))
+		}
+		return nil
+	}
+}
+
 // FlagError returns the error for a wrong flag. secrets describes, by the flag's name, how to set a
 // secret that cannot be a flag.
 func FlagError(cmd *cobra.Command, err error, secrets map[string]string) error {
@@ -86,6 +99,21 @@ func ShowConfigFlag(root *cobra.Command, uses func(words []string) bool) {
 		root.PersistentFlags().Lookup("config").Hidden = !uses(slices.Clip(words[1:]))
 		help(cmd, args)
 	})
+}
+
+// PrintTable prints rows below a header, whose columns are separated by "|". The cells can contain untrusted text; an
+// empty one is printed as "-".
+func PrintTable(out io.Writer, header string, rows [][]string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, strings.ReplaceAll(header, "|", "\t"))
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = cmp.Or(termtext.OneLine(cell, 0), "-")
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	return w.Flush()
 }
 
 // PrintJSON prints a value as indented JSON.

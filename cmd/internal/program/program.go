@@ -14,7 +14,7 @@ const (
 	ExitOK     = 0
 	ExitFailed = 1 // a failure while running; a retry may help
 	ExitUsage  = 2 // an invalid command line or configuration; a retry does not help
-	ExitNone   = 3 // what the command is about does not exist: no agent runs, no server has a database
+	ExitNone   = 3 // what the command is about does not exist: no agent runs, no server has a database, no user has a login
 )
 
 // ExitError is an error with its own exit code. If Err is nil, its message has already been printed.
