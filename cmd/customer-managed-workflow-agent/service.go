@@ -5,18 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"text/tabwriter"
-	"time"
 
 	kardianos "github.com/kardianos/service"
 	"github.com/spf13/cobra"
 
 	"workflowagent/cmd/internal/operator"
-	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/upkeep"
@@ -38,6 +33,10 @@ Running deployments continue when you stop, restart, upgrade or uninstall the se
 	cmd.PersistentFlags().BoolVar(&o.User, "user", false, "the current user's service, not the machine's")
 	cmd.PersistentFlags().StringVar(&o.Name, "name", service.DefaultName, "name of the service, for several agents on one machine")
 	open := func() (service.Service, error) { return service.Open(o) }
+	shown := operator.Services{
+		Program: service.DefaultName, Open: func() (operator.Service, error) { return open() }, Missing: kardianos.ErrNotInstalled,
+		Explain: func(s operator.Service, err error) error { return service.Explain(s.(service.Service), err) }, //nolint:forcetypeassert // of open
+	}
 	cmd.AddCommand(
 		newServiceInstallCommand(&o),
 		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments are kept", "Removed", open, service.Service.Uninstall),
@@ -46,8 +45,8 @@ Running deployments continue when you stop, restart, upgrade or uninstall the se
 		}, service.Service.Start),
 		serviceAction("stop", "Stop the service; running deployments continue", "Stopped", open, service.Service.Stop),
 		serviceAction("restart", "Restart the service; running deployments continue", "Restarted", open, service.Service.Restart),
-		newServiceStatusCommand(open),
-		newServiceLogsCommand(open),
+		shown.NewStatusCommand(),
+		shown.NewLogsCommand(),
 	)
 	return cmd
 }
@@ -68,101 +67,6 @@ func serviceAction(verb, short, done string, open func() (service.Service, error
 			return nil
 		},
 	}
-}
-
-// Exit codes of service status, as in systemctl and the LSB.
-const (
-	exitNotRunning   = 3
-	exitNotInstalled = 4
-)
-
-func newServiceStatusCommand(open func() (service.Service, error)) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use:     "status",
-		Short:   "Show the state of the service (exit code 0: runs, 3: does not run, 4: not installed)",
-		Example: "  customer-managed-workflow-agent service status --json",
-		Args:    operator.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := open()
-			if err != nil {
-				return err
-			}
-			state, err := s.Describe(cmd.Context())
-			if errors.Is(err, kardianos.ErrNotInstalled) {
-				return program.Exit(exitNotInstalled, service.Explain(s, err))
-			}
-			if err != nil {
-				return err
-			}
-			if err := printState(cmd, state, asJSON); err != nil {
-				return err
-			}
-			if state.Active != "active" {
-				return program.Exit(exitNotRunning, fmt.Errorf("the service is %s", state.Active))
-			}
-			return nil
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
-}
-
-func printState(cmd *cobra.Command, state service.State, asJSON bool) error {
-	out := cmd.OutOrStdout()
-	if asJSON {
-		return operator.PrintJSON(out, state)
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	row := func(name string, value any) { fmt.Fprintf(w, "%s\t%v\n", name, value) }
-	row("state", strings.TrimSuffix(state.Active+" ("+state.Detail+")", " ()"))
-	if !state.Since.IsZero() {
-		row("since", state.Since.Format(time.RFC3339))
-	}
-	if state.Enabled != "" {
-		row("starts by itself", state.Enabled)
-	}
-	if state.PID > 0 {
-		row("pid", state.PID)
-	}
-	row("restarts", state.Restarts)
-	if state.LastExit != "" {
-		row("last exit", state.LastExit)
-	}
-	row("file", state.Installed)
-	return w.Flush()
-}
-
-func newServiceLogsCommand(open func() (service.Service, error)) *cobra.Command {
-	var (
-		lines  int
-		follow bool
-	)
-	cmd := &cobra.Command{
-		Use:     "logs",
-		Short:   "Show the service's log",
-		Example: "  customer-managed-workflow-agent service logs --follow",
-		Args:    operator.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if lines < 0 {
-				return config.Invalid(errors.New("--lines must not be negative"))
-			}
-			s, err := open()
-			if err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			// Show the log despite other errors.
-			if _, err := s.Describe(ctx); errors.Is(err, kardianos.ErrNotInstalled) {
-				return service.Explain(s, err)
-			}
-			return s.Logs(ctx, cmd.OutOrStdout(), lines, follow)
-		},
-	}
-	cmd.Flags().IntVarP(&lines, "lines", "n", 100, "number of lines to print, the last ones")
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print new lines until interrupted")
-	return cmd
 }
 
 func newServiceInstallCommand(o *service.Options) *cobra.Command {

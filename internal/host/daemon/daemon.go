@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -30,6 +29,7 @@ import (
 	"workflowagent/internal/memlimit"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sys/bootid"
+	"workflowagent/internal/sys/initsystem"
 	"workflowagent/internal/sys/procguard"
 	"workflowagent/internal/workflow"
 )
@@ -47,11 +47,11 @@ type Options struct {
 
 // Run runs the agent until a signal stops it. A service first waits for a configuration.
 func Run(ctx context.Context, o Options) error {
-	liveLong()
+	initsystem.LiveLong()
 	if err := service.LoadEnvironment(o.EnvFile); err != nil {
 		return config.Invalid(err)
 	}
-	s := &service.Supervision{}
+	s := &initsystem.Supervision{}
 	defer s.Close()
 	c, err := service.AwaitConfiguration(ctx, o.Load, s)
 	if err != nil || c == nil {
@@ -60,17 +60,7 @@ func Run(ctx context.Context, o Options) error {
 	return run(ctx, c, o, s)
 }
 
-// liveLong changes two defaults of Go programs. First, a crash or the signal of systemd's watchdog
-// would exit with code 2. For the agent, this code means an invalid configuration, after which no
-// service manager restarts it, so liveLong makes a signal terminate the process instead. Second, a
-// write to a log that has no reader, such as after a crash of journald, would terminate the
-// process. liveLong prevents this, because running jobs is more important.
-func liveLong() {
-	debug.SetTraceback("crash")
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // jobs would inherit an ignored signal
-}
-
-func run(ctx context.Context, c *config.Config, o Options, s *service.Supervision) error {
+func run(ctx context.Context, c *config.Config, o Options, s *initsystem.Supervision) error {
 	if err := c.Validate(); err != nil {
 		return config.Invalid(err)
 	}

@@ -15,7 +15,8 @@ import (
 
 	"github.com/kardianos/service"
 
-	"workflowagent/internal/host/ancestors"
+	"workflowagent/internal/sys/ancestors"
+	"workflowagent/internal/sys/initsystem"
 )
 
 // needRoot returns an error unless this process runs as root, so that a command fails before it
@@ -29,7 +30,7 @@ func needRoot() error {
 
 // ensureAccount creates the default system account if it is missing. An account with another name
 // must already exist.
-func ensureAccount(ctx context.Context, commands runner, name string) error {
+func ensureAccount(ctx context.Context, commands initsystem.Runner, name string) error {
 	_, err := user.Lookup(name)
 	if _, unknown := errors.AsType[user.UnknownUserError](err); !unknown {
 		return err
@@ -37,40 +38,12 @@ func ensureAccount(ctx context.Context, commands runner, name string) error {
 	if name != SystemUser {
 		return fmt.Errorf("the user %s does not exist: create it first, or leave out --account", name)
 	}
-	_, err = commands.run(ctx, "useradd", "--system", "--user-group", "--no-create-home",
+	_, err = commands.Run(ctx, "useradd", "--system", "--user-group", "--no-create-home",
 		"--home-dir", "/var/lib/workflow-agent", "--shell", "/usr/sbin/nologin", "--comment", displayName, name)
 	if err != nil {
 		return fmt.Errorf("creating the user %s: %w", name, err)
 	}
 	return nil
-}
-
-// reachable returns an error with the reason if an account other than root cannot run the program.
-func reachable(program, account string) error {
-	owner, err := user.Lookup(account)
-	if err != nil {
-		return err
-	}
-	path, err := filepath.EvalSymlinks(program)
-	if err != nil {
-		return err
-	}
-	return ancestors.Walk(path, func(at string, mode fs.FileMode, stat *syscall.Stat_t) error {
-		bits := mode.Perm() & 0o001
-		switch {
-		case owner.Uid == "0":
-			bits = 1
-		case strconv.FormatUint(uint64(stat.Uid), 10) == owner.Uid:
-			bits = mode.Perm() & 0o100
-		case strconv.FormatUint(uint64(stat.Gid), 10) == owner.Gid:
-			bits = mode.Perm() & 0o010
-		}
-		if bits == 0 {
-			return fmt.Errorf("the user %s cannot start %s: %s is closed to it (mode %04o); put the binaries into a directory that every user can enter, such as /opt/workflow-agent, or choose --account or --user",
-				account, program, at, mode.Perm())
-		}
-		return nil
-	})
 }
 
 func groupExists(name string) error {
@@ -80,6 +53,9 @@ func groupExists(name string) error {
 	}
 	return err
 }
+
+// reachAdvice is what to do if the account cannot start the program.
+const reachAdvice = "put the binaries into a directory that every user can enter, such as /opt/workflow-agent, or choose --account or --user"
 
 // emptyConfig is the initial content of the configuration file, before configure writes the
 // settings.
@@ -92,29 +68,13 @@ const emptyConfig = `# Configuration of the workflow agent. Fill it in by hand, 
 // missing, shareConfig creates it without settings, so that the file has the right mode before it
 // contains a secret. It does not change a file that belongs to a user other than root.
 func shareConfig(path, account string) error {
-	if err := makeFile(path, emptyConfig); err != nil {
+	if err := initsystem.MakeFile(path, emptyConfig); err != nil {
 		return fmt.Errorf("creating the configuration file: %w", err)
 	}
 	if account == "root" {
 		return nil
 	}
-	owner, err := user.Lookup(account)
-	if err != nil {
-		return err
-	}
-	gid, err := strconv.Atoi(owner.Gid)
-	if err != nil {
-		return fmt.Errorf("the group of %s is not a number: %w", account, err)
-	}
-	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
-		if stat.Uid != 0 {
-			return nil // an administrator's own configuration
-		}
-		if err := file.Chown(0, gid); err != nil {
-			return fmt.Errorf("giving %s to the group of %s: %w", path, account, err)
-		}
-		return file.Chmod(mode&0o600 | 0o040)
-	})
+	return initsystem.ShareFile(path, account)
 }
 
 // ErrNoManager is returned if the machine or the session has no service manager.
@@ -169,10 +129,10 @@ func (l *launchd) prepare() error {
 			return err
 		}
 		account = "root"
-	} else if err := reachable(l.options.Executable, account); err != nil {
+	} else if err := initsystem.Reachable(l.options.Executable, account, reachAdvice); err != nil {
 		return unknownAccount(err, account)
 	}
-	if err := makeFile(l.options.Config, emptyConfig); err != nil {
+	if err := initsystem.MakeFile(l.options.Config, emptyConfig); err != nil {
 		return fmt.Errorf("creating the configuration file: %w", err)
 	}
 	if err := giveFile(l.options.Config, account, true); err != nil {
@@ -182,27 +142,12 @@ func (l *launchd) prepare() error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("creating the directory of %s: %w", path, err)
 		}
-		if err := makeFile(path, ""); err != nil {
+		if err := initsystem.MakeFile(path, ""); err != nil {
 			return fmt.Errorf("creating %s: %w", path, err)
 		}
 		if err := giveFile(path, account, false); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func makeFile(path, text string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(text)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return errors.Join(err, os.Remove(path))
 	}
 	return nil
 }
@@ -219,7 +164,7 @@ func giveFile(path, account string, fromRoot bool) error {
 	if err != nil {
 		return fmt.Errorf("the user ID of %s is not a number: %w", account, err)
 	}
-	return changeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
+	return initsystem.ChangeFile(path, func(file *os.File, mode fs.FileMode, stat *syscall.Stat_t) error {
 		if fromRoot && (stat.Uid != 0 || uid == 0) {
 			return nil // if the account is root, the file already has the right owner, and root has chosen the mode
 		}

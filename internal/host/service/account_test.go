@@ -54,30 +54,3 @@ func TestForeignAccountMustExist(t *testing.T) {
 	}
 	commands.want(t)
 }
-
-func TestReachable(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root makes files that others cannot reach")
-	}
-	dir, err := os.MkdirTemp("/tmp", "reachable")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	program := filepath.Join(dir, "agent")
-	must(t, os.WriteFile(program, nil, 0o755))
-	if err := reachable(program, "nobody"); err == nil || !strings.Contains(err.Error(), dir+" is closed") {
-		t.Errorf("through a closed directory: %v", err)
-	}
-	if err := reachable(program, "root"); err != nil {
-		t.Error(err)
-	}
-	must(t, os.Chmod(dir, 0o711))
-	if err := reachable(program, "nobody"); err != nil {
-		t.Error(err)
-	}
-	must(t, os.Chmod(program, 0o700))
-	if err := reachable(program, "nobody"); err == nil || !strings.Contains(err.Error(), program+" is closed") {
-		t.Errorf("a program for root only: %v", err)
-	}
-}

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"workflowagent/internal/sys/initsystem"
 )
 
 const choicesText = `# The options of "` + DefaultName + ` service install", which later runs keep.
@@ -67,7 +67,7 @@ func writeChoices(path string, o Options) error {
 	case text == choicesText:
 		err = os.RemoveAll(path)
 	default:
-		_, err = replaceFile(path, []byte(text), 0o644)
+		_, err = initsystem.ReplaceFile(path, []byte(text), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the choices of the installation: %w", err)
@@ -91,27 +91,4 @@ func Amend(earlier, requested Options, given func(flag string) bool) Options {
 		earlier.Profile = requested.Profile
 	}
 	return earlier
-}
-
-// Executable returns the path that a service must start: the path of this process's program. It
-// keeps symbolic links, so that the service follows an upgrade that changes a link.
-func Executable() (string, error) {
-	real, err := os.Executable()
-	if err != nil {
-		if filepath.IsAbs(os.Args[0]) {
-			return os.Args[0], nil // /proc is missing, as in an image build
-		}
-		return "", fmt.Errorf("finding the agent's own binary: %w", err)
-	}
-	path, err := exec.LookPath(os.Args[0])
-	if err != nil {
-		return real, nil //nolint:nilerr // started by a name that is not a path: the real one will do
-	}
-	if path, err = filepath.Abs(path); err != nil {
-		return "", fmt.Errorf("finding the agent's own binary: %w", err)
-	}
-	if resolved, err := filepath.EvalSymlinks(path); err != nil || resolved != real {
-		return real, nil //nolint:nilerr // another file of that name was found
-	}
-	return path, nil
 }

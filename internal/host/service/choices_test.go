@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/sys/initsystem"
 )
 
 func TestChoicesAreKept(t *testing.T) {
@@ -45,7 +47,7 @@ func TestChoicesAreKept(t *testing.T) {
 		}
 	}
 	// After an uninstall, the service starts without earlier choices.
-	if _, err := replaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
+	if _, err := initsystem.ReplaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	must(t, s.Uninstall())

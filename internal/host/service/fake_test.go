@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"workflowagent/internal/sys/initsystem"
 )
 
 type answer struct {
@@ -20,8 +22,8 @@ type scripted struct {
 	rules map[string][]answer
 }
 
-func (s *scripted) run(_ context.Context, name string, args ...string) (string, error) {
-	line := commandLine(name, args)
+func (s *scripted) Run(_ context.Context, name string, args ...string) (string, error) {
+	line := initsystem.CommandLine(name, args)
 	s.calls = append(s.calls, line)
 	for prefix, answers := range s.rules {
 		if strings.HasPrefix(line, prefix) {
@@ -34,8 +36,8 @@ func (s *scripted) run(_ context.Context, name string, args ...string) (string, 
 	return "", nil
 }
 
-func (s *scripted) stream(_ context.Context, out io.Writer, name string, args ...string) error {
-	s.calls = append(s.calls, commandLine(name, args))
+func (s *scripted) Stream(_ context.Context, out io.Writer, name string, args ...string) error {
+	s.calls = append(s.calls, initsystem.CommandLine(name, args))
 	_, err := io.WriteString(out, "a line\n")
 	return err
 }

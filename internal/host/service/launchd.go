@@ -16,6 +16,7 @@ import (
 	"github.com/kardianos/service"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/sys/initsystem"
 )
 
 // launchdSystem is the launchd implementation of kardianos/service's System.
@@ -35,7 +36,7 @@ func (s launchdSystem) New(service.Interface, *service.Config) (service.Service,
 	if err != nil && s.options.User {
 		return nil, fmt.Errorf("finding your home directory: %w; set HOME", err)
 	}
-	return newLaunchd(s.options, execRunner{}, home), nil
+	return newLaunchd(s.options, initsystem.Exec{}, home), nil
 }
 
 // launchd is a launchd service. launchd calls a service of the machine a daemon and a service of a
@@ -43,13 +44,13 @@ func (s launchdSystem) New(service.Interface, *service.Config) (service.Service,
 type launchd struct {
 	unsupported
 	options  Options
-	commands runner
+	commands initsystem.Runner
 	home     string
 	root     string // path prefix for the machine service's files, for tests
 	domain   string // system or gui/UID
 }
 
-func newLaunchd(o Options, commands runner, home string) *launchd {
+func newLaunchd(o Options, commands initsystem.Runner, home string) *launchd {
 	domain := "system"
 	if o.User {
 		domain = "gui/" + strconv.Itoa(os.Getuid())
@@ -110,11 +111,11 @@ func (l *launchd) Install() error {
 			return err
 		}
 	}
-	helper := registration{path: l.helper().File()}
+	helper := initsystem.File{Path: l.helper().File()}
 	if l.options.Updates != nil {
-		helper.text = l.renderUpdates()
+		helper.Text = l.renderUpdates()
 	}
-	if _, err := replaceAll([]registration{{l.File(), l.render()}, helper}); err != nil {
+	if _, err := initsystem.ReplaceAll(initsystem.File{Path: l.File(), Text: l.render()}, helper); err != nil {
 		return fmt.Errorf("writing the property list: %w", err)
 	}
 	return nil
@@ -157,7 +158,7 @@ func (l *launchd) Uninstall() error {
 			return err
 		}
 	}
-	if _, err := replaceAll([]registration{{path: l.helper().File()}, {path: l.File()}}); err != nil {
+	if _, err := initsystem.ReplaceAll(initsystem.File{Path: l.helper().File()}, initsystem.File{Path: l.File()}); err != nil {
 		return err
 	}
 	return os.RemoveAll(choicesFile(l))
@@ -213,7 +214,7 @@ func (l *launchd) Describe(ctx context.Context) (State, error) {
 	}
 	state := State{Active: "inactive", Detail: "not loaded", Installed: l.File()}
 	out, err := l.ctl(ctx, "print", l.target())
-	if exitCode(err) > 0 {
+	if initsystem.ExitCode(err) > 0 {
 		return state, nil
 	}
 	if err != nil {
@@ -251,7 +252,7 @@ func (l *launchd) Logs(ctx context.Context, out io.Writer, lines int, follow boo
 	if follow {
 		args = append(args, "-F")
 	}
-	return l.commands.stream(ctx, out, "tail", append(args, l.logFile())...)
+	return l.commands.Stream(ctx, out, "tail", append(args, l.logFile())...)
 }
 
 // Exit codes of launchctl. Codes up to 106 have the same meaning as in errno.h.
@@ -270,13 +271,13 @@ const (
 )
 
 func (l *launchd) ctl(ctx context.Context, args ...string) (string, error) {
-	return l.commands.run(ctx, "launchctl", args...)
+	return l.commands.Run(ctx, "launchctl", args...)
 }
 
 // loaded reports whether launchd knows the service. This includes a service that is being unloaded.
 func (l *launchd) loaded(ctx context.Context) (bool, error) {
 	_, err := l.ctl(ctx, "print", l.target())
-	if exitCode(err) > 0 {
+	if initsystem.ExitCode(err) > 0 {
 		return false, nil // print fails only for a service that is not loaded
 	}
 	return err == nil, err
@@ -291,7 +292,7 @@ func (l *launchd) bootstrap(ctx context.Context) error {
 	defer cancel()
 	for {
 		_, err := l.ctl(ctx, "bootstrap", l.domain, l.File())
-		switch exitCode(err) {
+		switch initsystem.ExitCode(err) {
 		case exitIO, exitAlready:
 		case exitNoDomain, exitNoSession:
 			return fmt.Errorf("%w: a user's service is loaded into the user's graphical session: log in there first", err)
@@ -311,7 +312,7 @@ func (l *launchd) bootstrap(ctx context.Context) error {
 
 // kickstart starts a loaded service. It does nothing if the service is running.
 func (l *launchd) kickstart(ctx context.Context) error {
-	if _, err := l.ctl(ctx, "kickstart", l.target()); exitCode(err) != exitAlready {
+	if _, err := l.ctl(ctx, "kickstart", l.target()); initsystem.ExitCode(err) != exitAlready {
 		return err
 	}
 	return nil
@@ -325,7 +326,7 @@ func (l *launchd) bootout(ctx context.Context) error {
 		return err
 	}
 	_, refused := l.ctl(ctx, "bootout", l.target())
-	if exitCode(refused) == exitInProgress {
+	if initsystem.ExitCode(refused) == exitInProgress {
 		refused = nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, launchdTime)

@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/kardianos/service"
+
+	"workflowagent/internal/sys/initsystem"
 )
 
-var notLoaded = answer{err: &exitError{"launchctl print", 113, "Could not find service"}}
+var notLoaded = answer{err: &initsystem.ExitError{Command: "launchctl print", Code: 113, Said: "Could not find service"}}
 
 func TestPropertyLists(t *testing.T) {
 	for _, tt := range []struct {
@@ -61,7 +63,7 @@ func TestLaunchctl(t *testing.T) {
 	commands.want(t, "launchctl print system/test-agent")
 	commands.rules = map[string][]answer{
 		"launchctl print":   {{}, {}, notLoaded},
-		"launchctl bootout": {{err: &exitError{"launchctl bootout", exitInProgress, "Operation now in progress"}}},
+		"launchctl bootout": {{err: &initsystem.ExitError{Command: "launchctl bootout", Code: exitInProgress, Said: "Operation now in progress"}}},
 	}
 	if err := l.Stop(); err != nil {
 		t.Error(err)
@@ -71,7 +73,7 @@ func TestLaunchctl(t *testing.T) {
 }
 
 // scratchLaunchd returns a daemon whose files are in a temporary directory.
-func scratchLaunchd(t *testing.T, o Options, commands runner) *launchd {
+func scratchLaunchd(t *testing.T, o Options, commands initsystem.Runner) *launchd {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a daemon needs root")
@@ -88,7 +90,9 @@ func scratchLaunchd(t *testing.T, o Options, commands runner) *launchd {
 // TestLaunchctlStart checks Start in each state of the service, including while launchd still
 // releases an older service, and after another process has loaded the service.
 func TestLaunchctlStart(t *testing.T) {
-	failed := func(code int) answer { return answer{err: &exitError{"launchctl", code, "said no"}} }
+	failed := func(code int) answer {
+		return answer{err: &initsystem.ExitError{Command: "launchctl", Code: code, Said: "said no"}}
+	}
 	const print, bootstrap, kick = "launchctl print system/test-agent", "launchctl bootstrap system ", "launchctl kickstart system/test-agent"
 	for _, tt := range []struct {
 		name  string
@@ -127,7 +131,7 @@ func TestLaunchctlStart(t *testing.T) {
 
 // TestLaunchctlNeverAgrees checks that the wait for launchd has a time limit.
 func TestLaunchctlNeverAgrees(t *testing.T) {
-	commands := &scripted{rules: map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {{err: &exitError{"launchctl bootstrap", exitIO, "Input/output error"}}}}}
+	commands := &scripted{rules: map[string][]answer{"launchctl print": {notLoaded}, "launchctl bootstrap": {{err: &initsystem.ExitError{Command: "launchctl bootstrap", Code: exitIO, Said: "Input/output error"}}}}}
 	l := scratchLaunchd(t, Options{}, commands)
 	must(t, l.Install())
 	synctest.Test(t, func(t *testing.T) {
@@ -135,18 +139,18 @@ func TestLaunchctlNeverAgrees(t *testing.T) {
 		if err := l.Start(); err == nil || !strings.Contains(err.Error(), "Input/output error") {
 			t.Errorf("a service that is never loaded: %v", err)
 		}
-		commands.rules = map[string][]answer{"launchctl bootout": {{err: &exitError{"launchctl bootout", exitInProgress, ""}}}}
+		commands.rules = map[string][]answer{"launchctl bootout": {{err: &initsystem.ExitError{Command: "launchctl bootout", Code: exitInProgress, Said: ""}}}}
 		if err := l.Stop(); err == nil || !strings.Contains(err.Error(), "did not unload") {
 			t.Errorf("a service that never leaves: %v", err)
 		}
 		if took := time.Since(began); took > 2*launchdTime {
 			t.Errorf("took %s", took)
 		}
-		commands.rules = map[string][]answer{"launchctl bootout": {{err: &exitError{"launchctl bootout", 1, "not permitted"}}}}
+		commands.rules = map[string][]answer{"launchctl bootout": {{err: &initsystem.ExitError{Command: "launchctl bootout", Code: 1, Said: "not permitted"}}}}
 		if err := l.Stop(); err == nil || !strings.Contains(err.Error(), "not permitted") {
 			t.Errorf("a refused bootout: %v", err)
 		}
-		commands.rules = map[string][]answer{"launchctl print": {{}, notLoaded}, "launchctl bootout": {{err: &exitError{"launchctl bootout", 3, "No such process"}}}}
+		commands.rules = map[string][]answer{"launchctl print": {{}, notLoaded}, "launchctl bootout": {{err: &initsystem.ExitError{Command: "launchctl bootout", Code: 3, Said: "No such process"}}}}
 		if err := l.Stop(); err != nil {
 			t.Errorf("a service that was already unloaded: %v", err)
 		}
@@ -211,7 +215,7 @@ func TestLaunchctlPrint(t *testing.T) {
 	last exit code = 1
 }`}}}}
 	l := newLaunchd(mustDefault(t, Options{Executable: "/opt/agent", Name: "test-agent", User: true}), commands, home)
-	if _, err := replaceFile(l.File(), []byte("<plist/>"), 0o644); err != nil {
+	if _, err := initsystem.ReplaceFile(l.File(), []byte("<plist/>"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	state, err := l.Describe(t.Context())
@@ -228,7 +232,7 @@ func TestLaunchctlPrint(t *testing.T) {
 func TestLaunchctlStates(t *testing.T) {
 	commands := &scripted{}
 	l := newLaunchd(mustDefault(t, Options{Executable: "/opt/agent", Name: "test-agent", User: true}), commands, t.TempDir())
-	if _, err := replaceFile(l.File(), []byte("<plist/>"), 0o644); err != nil {
+	if _, err := initsystem.ReplaceFile(l.File(), []byte("<plist/>"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for state, want := range map[string]string{"running": "active", "SIGTERMed": "deactivating", "spawn scheduled": "activating", "not running": "inactive"} {

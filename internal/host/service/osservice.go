@@ -18,11 +18,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/kardianos/service"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/sys/initsystem"
 )
 
 // DefaultName is the default name of the service.
@@ -89,20 +89,7 @@ type Service interface {
 }
 
 // State is the service manager's report about a service.
-type State struct {
-	Active    string    `json:"active"`           // active, activating, deactivating, inactive or failed
-	Detail    string    `json:"detail,omitempty"` // description by the service manager
-	Enabled   string    `json:"enabled,omitempty"`
-	PID       int       `json:"pid,omitempty"`
-	Restarts  int       `json:"restarts"` // number of restarts since the service was started manually or at boot
-	Since     time.Time `json:"since,omitzero"`
-	LastExit  string    `json:"lastExit,omitempty"`
-	Installed string    `json:"file"`
-}
-
-// callTimeout limits each call to systemctl or launchctl. Stopping a service can take as long as
-// the unit's timeout.
-const callTimeout = 90 * time.Second
+type State = initsystem.State
 
 // Open returns the service on this machine's service manager. It returns [ErrNoManager] if there is
 // none.
@@ -112,7 +99,7 @@ func Open(o Options) (Service, error) {
 		return nil, config.Invalid(err)
 	}
 	if o.Packaged {
-		return newSystemd(o, execRunner{})
+		return newSystemd(o, initsystem.Exec{})
 	}
 	service.ChooseSystem(systemdSystem{o}, launchdSystem{o})
 	s, err := service.New(noProgram{}, &service.Config{Name: o.Name, DisplayName: displayName, Description: description})

@@ -5,10 +5,10 @@ import (
 	_ "embed" // for the templates
 	"encoding/xml"
 	"fmt"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+
+	"workflowagent/internal/sys/initsystem"
 )
 
 //go:embed systemd.unit.tmpl
@@ -24,16 +24,16 @@ func (s *systemd) render(version int) []byte {
 	o := s.options
 	values := map[string]string{
 		"Program": DefaultName, "Name": o.Name, "Description": displayName + ": " + description,
-		"Account": o.Account, "StateName": stateName, "Profile": string(o.Profile), "ExecStart": unitCommand(runArguments(o)),
-		"EnvironmentFile": unitEscape(s.EnvironmentFile()), "ProtectHome": protectHome(o.Executable, o.Config), "WantedBy": wantedBy(o),
+		"Account": o.Account, "StateName": stateName, "Profile": string(o.Profile), "ExecStart": initsystem.UnitCommand(runArguments(o)...),
+		"EnvironmentFile": initsystem.UnitEscape(s.EnvironmentFile()), "ProtectHome": initsystem.ProtectHome(o.Executable, o.Config), "WantedBy": wantedBy(o),
 	}
-	return fill(unitText, values, map[string]bool{
+	return initsystem.Fill(unitText, values, map[string]bool{
 		"User": o.User, "Docker": o.Docker, "Process": o.Profile == ProfileProcess, "RestartSteps": version >= stepsVersion,
 	})
 }
 
 func (l *launchd) render() []byte {
-	return fill(plistText, map[string]string{
+	return initsystem.Fill(plistText, map[string]string{
 		"Program": DefaultName, "Name": l.options.Name, "Arguments": l.plistArguments(runArguments(l.options)),
 		"Account": xmlEscape(l.options.Account), "LogFile": xmlEscape(l.logFile()),
 	}, map[string]bool{"Account": l.options.Account != ""})
@@ -47,13 +47,6 @@ func (l *launchd) plistArguments(arguments []string) string {
 		lines = append(lines, "\t\t<string>"+xmlEscape(argument)+"</string>")
 	}
 	return strings.Join(lines, "\n")
-}
-
-func unitCommand(arguments []string) string {
-	for i, argument := range arguments {
-		arguments[i] = unitQuote(argument)
-	}
-	return strings.Join(arguments, " ")
 }
 
 func runArguments(o Options) []string {
@@ -74,77 +67,14 @@ func wantedBy(o Options) string {
 	return "multi-user.target"
 }
 
-// protectHome returns the value of ProtectHome=, which blocks access to home directories unless one
-// of the paths is in a home directory.
-func protectHome(paths ...string) string {
-	if slices.ContainsFunc(paths, inHome) {
-		return "read-only"
-	}
-	return "yes"
-}
-
-// fill replaces {{Name}} in a template. It keeps or drops the lines between {{if Name}} or {{if not
-// Name}}, {{else}} and {{end}}. It does not use text/template, which would make the agent a third
-// larger: it links every exported method of every type into the binary.
-func fill(text string, values map[string]string, conditions map[string]bool) []byte {
-	var pairs []string
-	for name, value := range values {
-		pairs = append(pairs, "{{"+name+"}}", value)
-	}
-	replacer := strings.NewReplacer(pairs...)
-	var out bytes.Buffer
-	var open []bool // conditions of the enclosing {{if}}
-	for line := range strings.Lines(text) {
-		word, _ := strings.CutPrefix(strings.TrimSpace(line), "{{")
-		name, isIf := strings.CutPrefix(word, "if ")
-		name, negated := strings.CutPrefix(name, "not ")
-		switch {
-		case isIf:
-			open = append(open, conditions[strings.TrimSuffix(name, "}}")] != negated)
-		case word == "else}}":
-			open[len(open)-1] = !open[len(open)-1]
-		case word == "end}}":
-			open = open[:len(open)-1]
-		case !slices.Contains(open, false):
-			_, _ = replacer.WriteString(&out, line) // writing to a buffer cannot fail
-		}
-	}
-	return out.Bytes()
-}
-
-// unitEscape escapes a value so that systemd does not expand it (systemd.unit(5), specifiers).
-func unitEscape(value string) string { return strings.ReplaceAll(value, "%", "%%") }
-
-// unitQuote quotes a value as one word of a command line in a unit (systemd.service(5), command
-// lines).
-func unitQuote(value string) string {
-	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\t", `\t`).Replace(value)
-	if strings.ContainsAny(value, " \t'\";\\") || value == "" {
-		return `"` + escaped + `"`
-	}
-	return escaped
-}
-
 // unitPath quotes a value as one word of a list of paths in a unit. In such a list, $ is not
 // special.
-func unitPath(value string) string { return strings.ReplaceAll(unitQuote(value), "$$", "$") }
+func unitPath(value string) string { return strings.ReplaceAll(initsystem.UnitQuote(value), "$$", "$") }
 
 func xmlEscape(value string) string {
 	var buf bytes.Buffer
 	_ = xml.EscapeText(&buf, []byte(value)) // writing to a buffer cannot fail
 	return buf.String()
-}
-
-// inHome reports whether path is in a home directory, or is a link to a path in one. The sandbox
-// must then leave home directories readable.
-func inHome(path string) bool {
-	for _, home := range []string{"/home", "/root", "/run/user"} {
-		if path == home || strings.HasPrefix(path, home+string(filepath.Separator)) {
-			return true
-		}
-	}
-	resolved, err := os.Readlink(path)
-	return err == nil && filepath.IsAbs(resolved) && resolved != path && inHome(resolved)
 }
 
 //go:embed systemd.update.path.tmpl
@@ -198,23 +128,23 @@ func (u *Updates) check() error {
 func (s *systemd) renderUpdates(version int) (path, unit []byte) {
 	o := s.options
 	values := map[string]string{
-		"Program": DefaultName, "Name": unitEscape(o.Name), "Description": displayName,
-		"Request": unitEscape(o.Updates.Request), "Journal": unitEscape(o.Updates.Journal),
+		"Program": DefaultName, "Name": initsystem.UnitEscape(o.Name), "Description": displayName,
+		"Request": initsystem.UnitEscape(o.Updates.Request), "Journal": initsystem.UnitEscape(o.Updates.Journal),
 		"Root": unitPath(o.Updates.Root), "State": unitPath(o.Updates.State),
-		"ExecStart": unitCommand(updateArguments(o)), "EnvironmentFile": unitEscape(s.EnvironmentFile()),
-		"ProtectHome": protectHome(o.Updates.Root, o.Config), "WantedBy": wantedBy(o),
+		"ExecStart": initsystem.UnitCommand(updateArguments(o)...), "EnvironmentFile": initsystem.UnitEscape(s.EnvironmentFile()),
+		"ProtectHome": initsystem.ProtectHome(o.Updates.Root, o.Config), "WantedBy": wantedBy(o),
 	}
 	conditions := map[string]bool{
 		"User": o.User, "Restarts": version >= oneshotRestartVersion, "RestartSteps": version >= stepsVersion,
 	}
-	return fill(updatePathText, values, conditions), fill(updateUnitText, values, conditions)
+	return initsystem.Fill(updatePathText, values, conditions), initsystem.Fill(updateUnitText, values, conditions)
 }
 
 // oneshotRestartVersion is the first systemd version that can restart a unit of type oneshot.
 const oneshotRestartVersion = 244
 
 func (l *launchd) renderUpdates() []byte {
-	return fill(updatePlistText, map[string]string{
+	return initsystem.Fill(updatePlistText, map[string]string{
 		"Program": DefaultName, "Name": l.options.Name, "Arguments": l.plistArguments(updateArguments(l.options)),
 		"Request": xmlEscape(l.options.Updates.Request), "Journal": xmlEscape(l.options.Updates.Journal), "LogFile": xmlEscape(l.logFile()),
 	}, nil)

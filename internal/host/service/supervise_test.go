@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/sys/initsystem"
 )
 
 // manager listens in place of a service manager. received returns the messages that it has
@@ -41,7 +42,7 @@ func TestServiceWaitsForItsConfiguration(t *testing.T) {
 	load := func() (*config.Config, error) {
 		return config.Load(config.LoadOptions{Path: path, TempDir: t.TempDir(), UID: os.Geteuid()})
 	}
-	s := &Supervision{}
+	s := &initsystem.Supervision{}
 	type result struct {
 		c   *config.Config
 		err error
@@ -76,7 +77,7 @@ func TestServiceStopsWaiting(t *testing.T) {
 	received := manager(t)
 	load := func() (*config.Config, error) { return &config.Config{}, nil }
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &Supervision{}
+	s := &initsystem.Supervision{}
 	defer s.Close()
 	done := make(chan error, 1)
 	go func() {
@@ -93,7 +94,7 @@ func TestServiceStopsWaiting(t *testing.T) {
 func TestManualStartDoesNotWait(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	load := func() (*config.Config, error) { return &config.Config{}, nil }
-	c, err := AwaitConfiguration(t.Context(), load, &Supervision{})
+	c, err := AwaitConfiguration(t.Context(), load, &initsystem.Supervision{})
 	if c == nil || err != nil {
 		t.Errorf("got %v, %v", c, err)
 	}

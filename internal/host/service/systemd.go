@@ -2,18 +2,16 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/kardianos/service"
 
-	"workflowagent/internal/termtext"
+	"workflowagent/internal/sys/initsystem"
 )
 
 // systemdSystem is the systemd implementation of kardianos/service's System.
@@ -21,22 +19,19 @@ type systemdSystem struct{ options Options }
 
 func (systemdSystem) String() string { return "linux-systemd" }
 
-// Detect reports whether systemd runs this machine, in the same way as sd_booted(3).
-func (systemdSystem) Detect() bool {
-	info, err := os.Lstat("/run/systemd/system")
-	return err == nil && info.IsDir()
-}
+// Detect implements kardianos/service's System.
+func (systemdSystem) Detect() bool { return initsystem.Booted() }
 
 func (systemdSystem) Interactive() bool { return os.Getenv("INVOCATION_ID") == "" }
 
 func (s systemdSystem) New(service.Interface, *service.Config) (service.Service, error) {
-	return newSystemd(s.options, execRunner{})
+	return newSystemd(s.options, initsystem.Exec{})
 }
 
 type systemd struct {
 	unsupported
 	options  Options
-	commands runner
+	commands initsystem.Runner
 	units    string // directory of the unit
 	settings string // directory of the environment file
 	packaged bool   // whether the unit belongs to a package
@@ -52,7 +47,7 @@ const (
 	packageUnits = "/usr/lib/systemd/system"
 )
 
-func newSystemd(o Options, commands runner) (*systemd, error) {
+func newSystemd(o Options, commands initsystem.Runner) (*systemd, error) {
 	s := &systemd{options: o, commands: commands, units: adminUnits, settings: "/etc"}
 	switch {
 	case o.User:
@@ -99,24 +94,12 @@ func resolved(path string) string {
 	return path
 }
 
-func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
-	if !s.options.User {
-		return s.commands.run(ctx, "systemctl", args...)
-	}
-	out, err := s.commands.run(ctx, "systemctl", append([]string{"--user"}, args...)...)
-	if err != nil && strings.Contains(err.Error(), "Failed to connect to") {
-		err = fmt.Errorf("%w; %s", err, howToSession())
-	}
-	return out, err
+func (s *systemd) manager() initsystem.Systemd {
+	return initsystem.Systemd{Commands: s.commands, User: s.options.User}
 }
 
-// howToSession returns advice on how to start a user's systemd.
-func howToSession() string {
-	name := "USER"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	return fmt.Sprintf("log in as that user (not through su or sudo), or let root run loginctl enable-linger %s and set XDG_RUNTIME_DIR=/run/user/%d", name, os.Getuid())
+func (s *systemd) ctl(ctx context.Context, args ...string) (string, error) {
+	return s.manager().Ctl(ctx, args...)
 }
 
 // Start starts the service and returns when the service is ready.
@@ -146,59 +129,16 @@ func (s *systemd) Describe(ctx context.Context) (State, error) {
 	if err := s.session(); err != nil {
 		return State{}, err
 	}
-	out, err := s.ctl(ctx, "show", s.unit(),
-		"--property=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,Result,StatusText,ExecMainCode,ExecMainStatus,StateChangeTimestamp")
-	if err != nil {
-		return State{}, err
+	state, err := s.manager().Describe(ctx, s.unit())
+	if errors.Is(err, initsystem.ErrNotInstalled) {
+		err = service.ErrNotInstalled
 	}
-	values := map[string]string{}
-	for line := range strings.Lines(out) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		values[key] = value
-	}
-	if values["LoadState"] == "not-found" {
-		return State{}, service.ErrNotInstalled
-	}
-	state := State{
-		Active: values["ActiveState"], Detail: values["SubState"], Enabled: values["UnitFileState"], Installed: s.File(),
-	}
-	if values["LoadState"] == "masked" {
-		state.Detail = "masked"
-	}
-	state.PID, _ = strconv.Atoi(values["MainPID"]) // absent means 0
-	if text := values["StatusText"]; text != "" && state.PID > 0 {
-		// Without a process, the text would come from a process that has exited. The text is
-		// untrusted and can be displayed on root's terminal.
-		state.Detail += ": " + string(termtext.Plain(nil, []byte(text)))
-	}
-	state.Restarts, _ = strconv.Atoi(values["NRestarts"]) // absent means 0
-	// --timestamp=unix would be simpler, but is an error before systemd 251.
-	if since, err := time.Parse("Mon 2006-01-02 15:04:05 MST", values["StateChangeTimestamp"]); err == nil {
-		state.Since = since.Local()
-	}
-	if result := values["Result"]; result != "success" {
-		state.LastExit = result
-		switch values["ExecMainCode"] { // as in waitid(2)
-		case "1":
-			state.LastExit += ", exit code " + values["ExecMainStatus"]
-		case "2", "3":
-			state.LastExit += ", signal " + values["ExecMainStatus"]
-		}
-	}
-	return state, nil
+	state.Installed = s.File()
+	return state, err
 }
 
 func (s *systemd) Logs(ctx context.Context, out io.Writer, lines int, follow bool) error {
-	args := []string{"--no-pager", "--output=cat", "--lines=" + strconv.Itoa(lines)}
-	if s.options.User {
-		args = append(args, "--user-unit="+s.unit())
-	} else {
-		args = append(args, "--unit="+s.unit())
-	}
-	if follow {
-		args = append(args, "--follow")
-	}
-	return s.commands.stream(ctx, out, "journalctl", args...)
+	return s.manager().Logs(ctx, out, s.unit(), lines, follow)
 }
 
 func (s *systemd) rights() error {
@@ -218,21 +158,5 @@ func (s *systemd) session() error {
 	if exists(dir+"/bus") || exists(dir+"/systemd/private") {
 		return os.Setenv("XDG_RUNTIME_DIR", dir)
 	}
-	return fmt.Errorf("%w: no session of systemd, XDG_RUNTIME_DIR is not set; %s", ErrNoManager, howToSession())
-}
-
-func (s *systemd) version(ctx context.Context) (int, error) {
-	out, err := s.commands.run(ctx, "systemctl", "--version")
-	if err != nil {
-		return 0, fmt.Errorf("reading the version of systemd: %w", err)
-	}
-	fields := strings.Fields(out)
-	if len(fields) < 2 {
-		return 0, fmt.Errorf("systemctl --version prints %q, without a version", out)
-	}
-	version, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return 0, fmt.Errorf("systemctl --version prints %q, without a version", out)
-	}
-	return version, nil
+	return fmt.Errorf("%w: no session of systemd, XDG_RUNTIME_DIR is not set; %s", ErrNoManager, initsystem.HowToSession())
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/kardianos/service"
+
+	"workflowagent/internal/sys/initsystem"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -65,7 +67,7 @@ func TestWordsOfUnits(t *testing.T) {
 	for value, want := range map[string]string{
 		"/usr/bin/agent": "/usr/bin/agent", "/a b": `"/a b"`, "100%": "100%%", "$HOME": "$$HOME", `a"b\c`: `"a\"b\\c"`, "": `""`,
 	} {
-		if got := unitQuote(value); got != want {
+		if got := initsystem.UnitQuote(value); got != want {
 			t.Errorf("%q became %s, want %s", value, got, want)
 		}
 	}
@@ -123,7 +125,7 @@ func TestInstallIsAlsoUpgrade(t *testing.T) {
 func TestFailedFirstInstallLeavesNothing(t *testing.T) {
 	commands := &scripted{rules: map[string][]answer{
 		"systemctl --version":            {{out: "systemd 252"}},
-		"systemctl --user daemon-reload": {{err: &exitError{"systemctl --user daemon-reload", 1, "Failed to connect to bus"}}, {}},
+		"systemctl --user daemon-reload": {{err: &initsystem.ExitError{Command: "systemctl --user daemon-reload", Code: 1, Said: "Failed to connect to bus"}}, {}},
 	}}
 	s := userService(t, commands)
 	if err := s.Install(); err == nil || !strings.Contains(err.Error(), "Failed to connect to bus; log in") {
@@ -178,7 +180,7 @@ func TestUninstall(t *testing.T) {
 	if err := s.Uninstall(); !errors.Is(err, service.ErrNotInstalled) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := replaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
+	if _, err := initsystem.ReplaceFile(s.File(), []byte("[Unit]\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	must(t, s.Uninstall())

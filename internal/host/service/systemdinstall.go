@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/kardianos/service"
+
+	"workflowagent/internal/sys/initsystem"
 )
 
 // Install writes or replaces the unit and reloads systemd. A running service keeps its program
@@ -21,7 +23,7 @@ func (s *systemd) Install() error {
 	if err := s.masked(); err != nil {
 		return err
 	}
-	version, err := s.version(ctx)
+	version, err := s.manager().Version(ctx)
 	if err != nil && !s.options.Packaged {
 		return err
 	}
@@ -35,7 +37,7 @@ func (s *systemd) Install() error {
 		if err := ensureAccount(ctx, s.commands, s.options.Account); err != nil {
 			return err
 		}
-		if err := reachable(s.options.Executable, s.options.Account); err != nil {
+		if err := initsystem.Reachable(s.options.Executable, s.options.Account, reachAdvice); err != nil {
 			return err
 		}
 		// A package upgrade must not fail for a reason that only prevents the service from
@@ -54,7 +56,7 @@ func (s *systemd) Install() error {
 			return err
 		}
 	}
-	undo, err := replaceAll(s.registrations(version))
+	undo, err := initsystem.ReplaceAll(s.registrations(version)...)
 	if err != nil {
 		return fmt.Errorf("writing the unit: %w", err)
 	}
@@ -116,8 +118,8 @@ func sharesState(dirs []string, unit, account string) error {
 	return nil
 }
 
-func (s *systemd) registrations(version int) []registration {
-	files := []registration{{s.File(), s.render(version)}}
+func (s *systemd) registrations(version int) []initsystem.File {
+	files := []initsystem.File{{Path: s.File(), Text: s.render(version)}}
 	if s.packaged {
 		return files
 	}
@@ -125,7 +127,7 @@ func (s *systemd) registrations(version int) []registration {
 	if s.options.Updates != nil {
 		path, helper = s.renderUpdates(version)
 	}
-	return append(files, registration{s.updatePath(), path}, registration{s.updateUnit(), helper})
+	return append(files, initsystem.File{Path: s.updatePath(), Text: path}, initsystem.File{Path: s.updateUnit(), Text: helper})
 }
 
 func (s *systemd) allUnits() []string {
@@ -200,7 +202,7 @@ func (s *systemd) Uninstall() error {
 	if err := s.forgetUpdates(ctx); err != nil {
 		return err
 	}
-	if _, err := replaceAll([]registration{{path: s.updatePath()}, {path: s.updateUnit()}, {path: s.File()}}); err != nil {
+	if _, err := initsystem.ReplaceAll(initsystem.File{Path: s.updatePath()}, initsystem.File{Path: s.updateUnit()}, initsystem.File{Path: s.File()}); err != nil {
 		return err
 	}
 	if _, err := s.ctl(ctx, "daemon-reload"); err != nil {

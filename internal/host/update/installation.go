@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"workflowagent/internal/host/ancestors"
 	"workflowagent/internal/host/release"
+	"workflowagent/internal/sys/ancestors"
 )
 
 const (

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/host/release"
 	"workflowagent/internal/host/service"
 	"workflowagent/internal/host/update"
+	"workflowagent/internal/sys/initsystem"
 )
 
 // Register registers a service, or updates its registration, and makes it start at boot. If the
@@ -63,7 +64,7 @@ func Registered(ctx context.Context, o service.Options, warn func(error)) (servi
 // installation recorded.
 func Chosen(o service.Options) (service.Options, error) {
 	var err error
-	if o.Executable, err = service.Executable(); err != nil {
+	if o.Executable, err = initsystem.Executable(); err != nil {
 		return o, err
 	}
 	return service.Chosen(o)

@@ -15,7 +15,7 @@ var concurrent = []struct {
 	{
 		"They run loops and child processes concurrently.",
 		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace delivery host/configure
-			host/daemon host/doctor host/service
+			host/daemon host/doctor sys/initsystem
 			runner runner/credentials runner/process runner/steps runner/workspace reach protocol`),
 	},
 	{

@@ -1,4 +1,4 @@
-package service
+package initsystem
 
 import "testing"
 
@@ -12,7 +12,7 @@ func TestFill(t *testing.T) {
 		"{{if Yes}}\n{{if No}}\na\n{{end}}\nb\n{{end}}\n":   "b\n",
 		"{{if No}}\n{{if Yes}}\na\n{{end}}\n{{B}}\n{{end}}": "",
 	} {
-		if got := fill(text, values, conditions); string(got) != want {
+		if got := Fill(text, values, conditions); string(got) != want {
 			t.Errorf("%q became %q", text, got)
 		}
 	}

@@ -1,4 +1,4 @@
-package daemon
+package initsystem
 
 import (
 	"fmt"
@@ -14,13 +14,13 @@ import (
 func TestLiveLong(t *testing.T) {
 	switch os.Getenv("WORKFLOW_TEST_LIVE_LONG") {
 	case "crash":
-		liveLong()
+		LiveLong()
 		_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}) // suppress the core dump
 		_ = syscall.Kill(os.Getpid(), syscall.SIGABRT)
 		time.Sleep(time.Minute)
 		os.Exit(0)
 	case "log":
-		liveLong()
+		LiveLong()
 		if _, err := fmt.Fprintln(os.Stderr, "no process reads this"); err == nil {
 			os.Exit(3)
 		}
