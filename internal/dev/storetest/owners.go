@@ -134,4 +134,4 @@ var tables = map[string]table{
 }
 
 // unowned are the tables that no write changes.
-var unowned = []string{"blob_chunks", "goose_db_version"}
+var unowned = []string{"blob_chunks", "goose_db_version", "oldest_programs"}

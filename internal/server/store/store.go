@@ -34,6 +34,8 @@ type (
 	Clock = database.Clock
 	// Timeouts bound writes on PostgreSQL; see [database.Timeouts].
 	Timeouts = database.Timeouts
+	// OldProgramError means that this program must not use the database; see [database.OldProgramError].
+	OldProgramError = database.OldProgramError
 )
 
 //go:embed migrations/*.sql

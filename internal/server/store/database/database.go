@@ -57,6 +57,7 @@ type Timeouts struct {
 	Idle    time.Duration // after which the database ends a write whose server sends nothing (default 10 s)
 	Answer  time.Duration // in which the database sends the next part of an answer, also to reads (default 1 min)
 	Outcome time.Duration // of the question whether a transaction was committed (default 5 s)
+	Older   time.Duration // of a migration for servers of earlier versions, which must stop (default 15 s)
 }
 
 func (o Options) clock() Clock {
@@ -69,7 +70,8 @@ func (o Options) clock() Clock {
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {
 	engine engine
-	pool   *sql.DB // with SQLite for reads only
+	known  versions // of the migrations that this program contains
+	pool   *sql.DB  // with SQLite for reads only
 	blobs  blob.Store
 	bus    *bus
 	clock  Clock

@@ -8,12 +8,51 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"workflowagent/internal/retry"
 )
 
-// migrate updates the schema, unless the options forbid it. With PostgreSQL, an advisory lock
-// serializes servers that start at the same time.
-func migrate(ctx context.Context, e engine, db *sql.DB, o Options) error {
+// migrate updates the schema, unless the options forbid it, or a newer program has updated it further. It
+// returns the versions of the migrations that this program contains.
+func migrate(ctx context.Context, e engine, db *sql.DB, o Options) (versions, error) {
+	provider, err := newProvider(e, db, o)
+	if err != nil {
+		return nil, fmt.Errorf("reading the migrations: %w", err)
+	}
+	m := &migration{engine: e, db: db, provider: provider, known: versions{0: true}, options: o}
+	for _, source := range provider.ListSources() {
+		m.known[source.Version] = true
+	}
+	standing, err := m.compare(ctx)
+	switch {
+	case err != nil || standing == current:
+	case o.Existing:
+		err = m.refuseOlder(ctx)
+	case e == postgresEngine:
+		err = m.updateShared(ctx)
+	default:
+		err = m.up(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m.known, nil
+}
+
+// migration updates a schema.
+type migration struct {
+	engine   engine
+	db       *sql.DB
+	provider *goose.Provider
+	known    versions // of the migrations that this program contains
+	options  Options
+}
+
+func newProvider(e engine, db *sql.DB, o Options) (*goose.Provider, error) {
 	dialect := goose.DialectSQLite3
+	if e == postgresEngine {
+		dialect = goose.DialectPostgres
+	}
 	// Each domain has its own range of version numbers, so the number of a new migration can be
 	// lower than that of an applied one.
 	opts := []goose.ProviderOption{
@@ -21,47 +60,79 @@ func migrate(ctx context.Context, e engine, db *sql.DB, o Options) error {
 		goose.WithDisableGlobalRegistry(true),
 		goose.WithLogger(goose.NopLogger()),
 	}
-	if e == postgresEngine {
-		dialect = goose.DialectPostgres
-		locker, err := lock.NewPostgresSessionLocker()
-		if err != nil {
-			return fmt.Errorf("preparing the migration lock: %w", err)
-		}
-		opts = append(opts, goose.WithSessionLocker(locker))
-	}
 	for version, step := range o.Steps {
 		up := func(ctx context.Context, tx *sql.Tx) error { return step(ctx, tx, e == postgresEngine) }
 		opts = append(opts, goose.WithGoMigrations(goose.NewGoMigration(version, &goose.GoFunc{RunTx: up}, nil)))
 	}
-	provider, err := goose.NewProvider(dialect, db, o.Migrations, opts...)
+	return goose.NewProvider(dialect, db, o.Migrations, opts...)
+}
+
+// updateShared updates the schema of a database that other servers may use. An advisory lock serializes
+// servers that start at the same time.
+func (m *migration) updateShared(ctx context.Context) (err error) {
+	locker, err := lock.NewPostgresSessionLocker()
 	if err != nil {
-		return fmt.Errorf("reading the migrations: %w", err)
+		return fmt.Errorf("preparing the migration lock: %w", err)
 	}
-	applied, err := schemaVersions(ctx, e, db)
+	conn, err := m.db.Conn(ctx)
 	if err != nil {
-		return fmt.Errorf("reading the schema's version: %w", err)
+		return fmt.Errorf("updating the schema: %w", err)
 	}
-	if err := refuseNewer(applied, provider.ListSources()); err != nil {
+	defer discard(conn)
+	if err := locker.SessionLock(ctx, conn); err != nil {
+		return fmt.Errorf("waiting for another server that updates the schema: %w", err)
+	}
+	defer func() { err = errors.Join(err, locker.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	// The other server can have been a newer one.
+	switch standing, err := m.compare(ctx); {
+	case err != nil || standing == current:
 		return err
+	case standing == empty:
+		return m.up(ctx)
 	}
-	if o.Existing {
-		return refuseOlder(applied, provider.ListSources())
-	}
-	if _, err := provider.Up(ctx); err != nil {
+	return m.updateByOne(ctx)
+}
+
+func (m *migration) up(ctx context.Context) error {
+	if _, err := m.provider.Up(ctx); err != nil {
 		return fmt.Errorf("updating the schema: %w", err)
 	}
 	return nil
 }
 
+// updateByOne applies the migrations one by one. After one that excludes older programs, it waits until
+// their servers have noticed that.
+func (m *migration) updateByOne(ctx context.Context) error {
+	before, err := oldestPrograms(ctx, m.engine, m.db)
+	for err == nil {
+		if _, err := m.provider.UpByOne(ctx); errors.Is(err, goose.ErrNoNextVersion) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("updating the schema: %w", err)
+		}
+		after, err := oldestPrograms(ctx, m.engine, m.db)
+		if err != nil {
+			return err
+		}
+		if len(after) > len(before) {
+			pause := m.options.Timeouts.orDefault().Older
+			m.options.Log.WithField("for", pause.String()).Info("updating the schema: waiting until servers of earlier versions, which may not use it any more, have stopped")
+			if err := retry.Sleep(ctx, pause); err != nil {
+				return fmt.Errorf("updating the schema: %w", err)
+			}
+		}
+		before = after
+	}
+	return err
+}
+
+// versions are the versions of migrations.
+type versions map[int64]bool
+
 // schemaVersions returns the versions of the migrations that a database contains, or none for a new
 // database.
-func schemaVersions(ctx context.Context, e engine, db *sql.DB) (map[int64]bool, error) {
-	exists := "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1"
-	if e == postgresEngine {
-		exists = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
-	}
-	var tables int
-	if err := db.QueryRowContext(ctx, exists, goose.DefaultTablename).Scan(&tables); err != nil || tables == 0 {
+func schemaVersions(ctx context.Context, e engine, db *sql.DB) (versions, error) {
+	if exists, err := hasTable(ctx, e, db, goose.DefaultTablename); err != nil || !exists {
 		return nil, err
 	}
 	rows, err := db.QueryContext(ctx, "SELECT version_id FROM goose_db_version")
@@ -69,7 +140,7 @@ func schemaVersions(ctx context.Context, e engine, db *sql.DB) (map[int64]bool, 
 		return nil, err
 	}
 	defer rows.Close()
-	applied := map[int64]bool{}
+	applied := versions{}
 	for rows.Next() {
 		var version int64
 		if err := rows.Scan(&version); err != nil {
@@ -80,38 +151,37 @@ func schemaVersions(ctx context.Context, e engine, db *sql.DB) (map[int64]bool, 
 	return applied, rows.Err()
 }
 
-// refuseNewer returns an error if the schema is newer than this program. Newer servers could
-// misinterpret the rows that this program writes.
-func refuseNewer(applied map[int64]bool, known []*goose.Source) error {
-	mine := map[int64]bool{0: true}
-	newest, found := int64(0), int64(0)
-	for _, s := range known {
-		mine[s.Version] = true
-		newest = max(newest, s.Version)
+func hasTable(ctx context.Context, e engine, db *sql.DB, name string) (bool, error) {
+	query := "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = $1"
+	if e == postgresEngine {
+		query = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = $1"
 	}
-	for version := range applied {
-		if !mine[version] {
-			found = max(found, version)
-		}
-	}
-	if found == 0 {
-		return nil
-	}
-	return fmt.Errorf("a newer workflow-server has upgraded the database: its schema has version %d, and this program supports schemas up to version %d; "+
-		"start the newer workflow-server, or restore a backup from before its first start", found, newest)
+	var tables int
+	err := db.QueryRowContext(ctx, query, name).Scan(&tables)
+	return tables > 0, err
 }
 
 // refuseOlder returns an error if the database lacks a migration of this program. An older server may
 // be running, and could not work with a newer schema.
-func refuseOlder(applied map[int64]bool, known []*goose.Source) error {
-	if len(applied) == 0 {
+func (m *migration) refuseOlder(ctx context.Context) error {
+	applied, err := schemaVersions(ctx, m.engine, m.db)
+	switch {
+	case err != nil:
+		return err
+	case len(applied) == 0:
 		return errors.New("no workflow-server has set up the database yet: start the server first")
 	}
-	for _, s := range known {
-		if !applied[s.Version] {
-			return fmt.Errorf("the database belongs to an older workflow-server: its schema lacks version %d of this program; "+
-				"use the program of the running server, or upgrade the server first, which updates the schema when it starts", s.Version)
+	return fmt.Errorf("the database belongs to an older workflow-server: its schema lacks version %d of this program; "+
+		"use the program of the running server, or upgrade the server first, which updates the schema when it starts", m.known.without(applied))
+}
+
+// without returns the greatest of the versions that others lack, or 0.
+func (v versions) without(others versions) int64 {
+	var greatest int64
+	for version := range v {
+		if !others[version] {
+			greatest = max(greatest, version)
 		}
 	}
-	return nil
+	return greatest
 }

@@ -25,12 +25,15 @@ const (
 	defaultIdleTimeout    = 10 * time.Second
 	defaultOutcomeTimeout = 5 * time.Second
 	defaultAnswerTimeout  = time.Minute
+	// defaultOlderTimeout is longer than the interval of [DB.CheckProgram].
+	defaultOlderTimeout = 15 * time.Second
 )
 
 func (t Timeouts) orDefault() Timeouts {
 	return Timeouts{
 		Write: cmp.Or(t.Write, defaultWriteTimeout), Lock: cmp.Or(t.Lock, defaultLockTimeout), Idle: cmp.Or(t.Idle, defaultIdleTimeout),
 		Outcome: cmp.Or(t.Outcome, defaultOutcomeTimeout), Answer: cmp.Or(t.Answer, defaultAnswerTimeout),
+		Older: cmp.Or(t.Older, defaultOlderTimeout),
 	}
 }
 
@@ -49,7 +52,8 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if err := requireSessions(ctx, slow); err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, slow.Close()))
 	}
-	if err := migrate(ctx, postgresEngine, slow, opts); err != nil {
+	known, err := migrate(ctx, postgresEngine, slow, opts)
+	if err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, slow.Close()))
 	}
 	if err := slow.Close(); err != nil {
@@ -63,7 +67,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	b := newBus()
 	b.listen(cfg, timeouts.Answer, opts.Log)
-	db := &DB{engine: postgresEngine, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), owners: opts.Owners, session: newSession(cfg)}
+	db := &DB{engine: postgresEngine, known: known, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), owners: opts.Owners, session: newSession(cfg)}
 	db.notices = newNotices(db, opts.Log)
 	db.postgres = newPostgresWriter(db, cfg, conns, opts)
 	return db, nil

@@ -46,7 +46,8 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("opening the database %s: %w", abs, err)
 	}
 	write.SetMaxOpenConns(1)
-	if err := migrate(ctx, sqliteEngine, write, opts); err != nil {
+	known, err := migrate(ctx, sqliteEngine, write, opts)
+	if err != nil {
 		return nil, fmt.Errorf("preparing the database %s: %w", abs, errors.Join(err, write.Close()))
 	}
 	read, err := sql.Open("sqlite", sqliteDSN(abs, true))
@@ -61,7 +62,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	read.SetMaxIdleConns(conns)
 
 	db := &DB{
-		engine: sqliteEngine, pool: read, blobs: blobs, bus: newBus(), clock: opts.clock(), owners: opts.Owners,
+		engine: sqliteEngine, known: known, pool: read, blobs: blobs, bus: newBus(), clock: opts.clock(), owners: opts.Owners,
 		dirs: []string{filepath.Dir(abs), opts.BlobDir},
 	}
 	db.sqlite = newSQLiteWriter(db, write)
