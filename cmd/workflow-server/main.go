@@ -13,10 +13,15 @@ import (
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
 )
 
 // version is set by the linker.
 var version = ""
+
+// exitOld is the exit code, in addition to those that all programs have, if a newer server has upgraded the
+// database so that this program must not use it. The service is not restarted then.
+const exitOld = 4
 
 func main() { os.Exit(run()) }
 
@@ -39,7 +44,10 @@ func result(err error) (code int, line string) {
 		return code, line
 	}
 	_, noDatabase := errors.AsType[*server.NoDatabaseError](err)
+	_, old := errors.AsType[*store.OldProgramError](err)
 	switch kind := fault.KindOf(err); {
+	case old:
+		code = exitOld
 	case noDatabase, kind == fault.KindNotFound:
 		code = program.ExitNone
 	case kind == fault.KindInvalid:

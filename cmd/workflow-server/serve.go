@@ -12,6 +12,7 @@ import (
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server"
+	"workflowagent/internal/sys/initsystem"
 	"workflowagent/internal/sys/procguard"
 )
 
@@ -28,13 +29,16 @@ configuration file; the first of these wins. Secrets have no flags.
 SIGHUP reloads the configuration file and the files with secrets. The log level and format and
 the token of /metrics change at once; the other settings need a restart. If the file is wrong,
 the server logs why and keeps the running configuration. A server that you started in a terminal
-stops instead, because the signal says that the terminal was closed.`,
+stops instead, because the signal says that the terminal was closed.
+
+The exit code is 4 if a newer server has upgraded the database so that this one must not use it.`,
 		Example: `  workflow-server serve --data-dir /var/lib/workflow-server --external-url https://deployments.example.com
   workflow-server serve --config ./workflow-server.yaml`,
 		Args: operator.NoArgs,
 	}
 	load := s.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		initsystem.LiveLong()
 		cfg, err := load()
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,44 @@ const (
 	// lockTime is more than the time for which a command holds the lock to see whether a server does.
 	lockTime = time.Second
 )
+
+// usualDataDir is the data directory of a package's service.
+const usualDataDir = "/var/lib/workflow-server"
+
+// openDataDir creates the data directory. It names a new one, and existing ones that the operator can have
+// meant.
+func (s *Server) openDataDir() error {
+	dir := s.cfg.DataDir
+	if !used(dir) {
+		log := s.log.WithField("data_dir", dir)
+		log.Info("the data directory is new")
+		for _, other := range otherDataDirs(dir) {
+			log.Warnf("another installation exists in %[1]s; to use it, stop this server, and start it with --data-dir %[1]s", other)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the data directory: %w", err)
+	}
+	return nil
+}
+
+// otherDataDirs returns the usual data directories that a server has used, except dir.
+func otherDataDirs(dir string) []string {
+	candidates := []string{usualDataDir}
+	if cwd, err := os.Getwd(); err == nil {
+		candidates = append(candidates, filepath.Join(cwd, config.DefaultDataDir))
+	}
+	return slices.DeleteFunc(candidates, func(other string) bool { return other == dir || !used(other) })
+}
+
+// used reports whether a server has used a data directory. A directory that this process may not enter
+// counts as used.
+func used(dir string) bool {
+	return slices.ContainsFunc([]string{"master-key", "server.db"}, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		return err == nil || errors.Is(err, fs.ErrPermission)
+	})
+}
 
 // lockDatabase ensures that only one server uses a SQLite database, because each server keeps
 // leases in memory that others cannot read. Servers on PostgreSQL share a database by design.

@@ -33,14 +33,19 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal, load fu
 		case <-ctx.Done():
 			return
 		case <-signals:
-			cfg, err := load()
-			if err != nil {
-				s.logOf("configuration").WithError(err).Error("the configuration was not reloaded, and the server keeps the running one: correct it and reload it again")
-				continue
-			}
-			s.Reload(cfg)
+			s.supervision.Reload(func() { s.tryReload(load) })
 		}
 	}
+}
+
+func (s *Server) tryReload(load func() (config.Config, error)) {
+	cfg, err := load()
+	s.unreloaded.Store(err != nil)
+	if err != nil {
+		s.logOf("configuration").WithError(err).Error("the configuration was not reloaded, and the server keeps the running one: correct it and reload it again")
+		return
+	}
+	s.Reload(cfg)
 }
 
 // currentMetricsToken returns the bearer token of /metrics, or "".

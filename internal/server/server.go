@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -55,6 +54,7 @@ import (
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/settings"
 	"workflowagent/internal/sys/filelock"
+	"workflowagent/internal/sys/initsystem"
 )
 
 // Server is a control plane that listens but does not serve yet.
@@ -80,10 +80,13 @@ type Server struct {
 	control     *http.Server
 	subsystems  []Subsystem
 	draining    chan struct{} // closed when the server begins to stop
+	supervision initsystem.Supervision
+	pulse       pulse
 
 	// running and metricsToken are what Reload changes.
 	running      config.Config
 	metricsToken atomic.Pointer[settings.Secret]
+	unreloaded   atomic.Bool // the last reload has failed
 }
 
 // New opens the database, sets up an empty installation, and listens. It writes messages for the
@@ -97,8 +100,9 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 			s.closeAll()
 		}
 	}()
-	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating the data directory: %w", err)
+	s.supervision.Starting("opening the database")
+	if err := s.openDataDir(); err != nil {
+		return nil, err
 	}
 	if s.lock, err = lockDatabase(ctx, cfg); err != nil {
 		return nil, err
@@ -373,10 +377,16 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.control != nil {
 		group.Go(func() error { return serve(s.control, s.commands, false) })
 	}
+	group.Go(func() error { return s.watchProgram(working) })
+	group.Go(func() error {
+		s.pulse.run(working, s.handler)
+		return nil
+	})
 	group.Go(func() error {
 		<-working.Done()
 		close(s.draining)
 		s.log.Info("stopping")
+		s.supervision.Stopping(s.cfg.ShutdownTimeout + stopMargin)
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
 		if s.redirect != nil {
@@ -391,6 +401,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return nil
 	})
 	s.log.WithFields(logrus.Fields{"listen": s.listener.Addr().String(), "url": s.cfg.ExternalURL}).Info("serving")
+	s.supervision.Say(s.status, s.pulse.alive)
 	return group.Wait()
 }
 
@@ -402,7 +413,17 @@ func (s *Server) shutDown(ctx context.Context, server *http.Server) {
 	}
 }
 
+// status returns a line for the service manager.
+func (s *Server) status() string {
+	line := "serving " + s.cfg.ExternalURL
+	if s.unreloaded.Load() {
+		line += "; the configuration was not reloaded, see the log"
+	}
+	return line
+}
+
 func (s *Server) closeAll() {
+	s.supervision.Close()
 	for _, l := range []net.Listener{s.listener, s.redirects, s.commands} {
 		if l != nil {
 			l.Close()

@@ -13,6 +13,9 @@ import (
 	"workflowagent/internal/settings"
 )
 
+// DefaultDataDir is the default of the setting data_dir, below the current directory.
+const DefaultDataDir = "workflow-server-data"
+
 const (
 	envPrefix = "WORKFLOW_SERVER_"
 	shortest  = int64(time.Millisecond)
@@ -83,9 +86,10 @@ notation, separated by commas. Organizations can make the server call these netw
 
 func dataFields(c *Config) []settings.Field {
 	return []settings.Field{{
-		Key: "data_dir", Value: (*settings.Path)(&c.DataDir), Default: "workflow-server-data",
-		Doc: `The directory for keys, the first access token and the default database. A relative path is
-resolved against the current directory, so services need an absolute one.`,
+		Key: "data_dir", Value: (*settings.Path)(&c.DataDir), Default: DefaultDataDir,
+		Doc: `The directory for keys, the first access token and the default database. In a service of systemd
+with StateDirectory, the default is that directory. A relative path is resolved against the current
+directory.`,
 	}, {
 		Key: "database", Value: &c.Database, DefaultText: "SQLite in the data directory", Example: "postgres://USER@HOST/NAME",
 		Doc: `The database, as sqlite:PATH or postgres://USER@HOST/NAME. The URL can contain a password, but

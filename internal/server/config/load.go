@@ -99,6 +99,14 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	c.meta.warnings = found.Warnings()
 	t := table(&c)
 	t.Dirs = o.Dirs()
+	env := conffile.Environment(o.Environ)
+	if dir := stateDirectory(env); dir != "" {
+		for _, f := range t.Fields() {
+			if f.Key == "data_dir" {
+				f.Default = dir
+			}
+		}
+	}
 	t.SetDefaults()
 	if found.Path != "" {
 		t.ReadFile(found.Path, file.Text)
@@ -109,7 +117,6 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 		}
 	}
 	secrets := []settings.Secret{c.MetricsToken, c.DatabasePassword}
-	env := conffile.Environment(o.Environ)
 	t.ReadEnv(func(name string) string { return env[name] })
 	t.ReadFlags(o.Flags)
 	t.ReadSecretFiles(env["CREDENTIALS_DIRECTORY"])
@@ -124,6 +131,15 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 		c.meta.warnings[i] = settings.Scrub(warning, secrets...)
 	}
 	return c, t.Problems.Err(secrets...)
+}
+
+// stateDirectory returns the first directory that systemd provides for the service's data, or "".
+func stateDirectory(env map[string]string) string {
+	first, _, _ := strings.Cut(env["STATE_DIRECTORY"], ":")
+	if !filepath.IsAbs(first) {
+		return ""
+	}
+	return first
 }
 
 // validate adds the problems of settings that depend on each other.

@@ -65,6 +65,27 @@ func TestProcessOptions(t *testing.T) {
 	}
 }
 
+// TestStateDirectory checks the default data directory in a service of systemd.
+func TestStateDirectory(t *testing.T) {
+	for _, tt := range []struct {
+		variable, file, want string
+		flags                map[string]string
+	}{
+		{"", "", "/cwd/workflow-server-data", nil},
+		{"/var/lib/workflow-server", "", "/var/lib/workflow-server", nil},
+		{"/var/lib/a:/var/lib/b", "data_dir:\n", "/var/lib/a", nil},
+		{"/var/lib/a", "data_dir: /srv/data\n", "/srv/data", nil},
+		{"/var/lib/a", "data_dir: /srv/data\n", "/var/lib/a", map[string]string{"data_dir": ""}},
+		{"relative", "", "/cwd/workflow-server-data", nil},
+	} {
+		o := LoadOptions{Cwd: "/cwd", Environ: []string{"STATE_DIRECTORY=" + tt.variable}, Flags: tt.flags}
+		c := must.Get(LoadText(o, "FILE", []byte(tt.file)))(t)
+		if c.DataDir != tt.want {
+			t.Errorf("%+v: got %q", tt, c.DataDir)
+		}
+	}
+}
+
 func TestFileTrust(t *testing.T) {
 	const withSecret = "metrics_token: hunter2hunter2\n"
 	path := write(t, filepath.Join(t.TempDir(), FileName), withSecret)
