@@ -317,7 +317,8 @@ func TestServersThatCannotBeUsed(t *testing.T) {
 	h.refuses(self, program.ExitFailed, "answers no commands", list...)
 }
 
-// TestOtherSchema checks that no command uses or changes a database whose schema is not that of the program.
+// TestOtherSchema checks that no command changes the schema of a database, and that commands use only one
+// that suits the program.
 func TestOtherSchema(t *testing.T) {
 	storetest.OnSQLite(t)
 	h := newHost(t)
@@ -332,7 +333,10 @@ func TestOtherSchema(t *testing.T) {
 		}))
 	}
 	change("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, 1)")
-	h.refuses(self, program.ExitFailed, "a newer workflow-server has upgraded the database", "user", "list", "--data-dir", data)
+	h.ok(self, "user", "list", "--data-dir", data)
+	change("INSERT INTO oldest_programs (migration, release) VALUES (99999, 'v9.9.9')")
+	h.refuses(self, exitOld, "only v9.9.9 and later may use it", "user", "list", "--data-dir", data)
+	change("DELETE FROM oldest_programs WHERE migration = 99999")
 	change("DELETE FROM goose_db_version WHERE version_id = 99999")
 	change("DELETE FROM goose_db_version WHERE version_id = 560")
 	h.refuses(self, program.ExitFailed, "the database belongs to an older workflow-server", "user", "list", "--data-dir", data)
