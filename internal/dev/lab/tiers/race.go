@@ -14,8 +14,8 @@ var concurrent = []struct {
 }{
 	{
 		"They run loops and child processes concurrently.",
-		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace delivery host/configure
-			host/daemon host/doctor sys/initsystem
+		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace checkup delivery
+			host/daemon sys/initsystem
 			runner runner/credentials runner/process runner/steps runner/workspace reach protocol`),
 	},
 	{
