@@ -3,7 +3,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -24,6 +23,7 @@ import (
 	"workflowagent/internal/connlimit"
 	"workflowagent/internal/server/admin"
 	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/api/web"
@@ -165,6 +165,10 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
 	})
+	shown, err := newMirror(s.cfg, version)
+	if err != nil {
+		return nil, err
+	}
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{
 		Log:         s.logOf("api"),
@@ -186,6 +190,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		ExternalURL: s.cfg.ExternalURL,
 		Console:     s.cfg.Console(),
 		Limits:      request.Limits{Memory: memory},
+		Mirror:      shown,
 		Server: system.Server{
 			Metrics: s.metrics, MetricsToken: s.currentMetricsToken, Ready: s.ready, Releases: cfg.Releases,
 		},
@@ -327,12 +332,22 @@ func CheckFiles(cfg config.Config) error {
 // is missing and the database is not shared: on a shared database, a server with a new key could
 // not read the other servers' secrets.
 func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring.Ring, error) {
-	path := cmp.Or(cfg.MasterKeyFile, filepath.Join(cfg.DataDir, "master-key"))
-	key, err := keyring.LoadMasterKey(path, cfg.MasterKeyFile == "")
+	key, err := keyring.LoadMasterKey(cfg.MasterKey(), cfg.MasterKeyFile == "")
 	if err != nil {
 		return nil, err
 	}
 	return keyring.Open(ctx, db, key)
+}
+
+// newMirror returns what shows the doctor how its requests arrive.
+func newMirror(cfg config.Config, version string) (mirror.Server, error) {
+	master, err := keyring.LoadMasterKey(cfg.MasterKey(), false)
+	if err != nil {
+		return mirror.Server{}, err
+	}
+	key, err := keyring.Derive(master, mirror.Purpose)
+	host, _ := os.Hostname() // tells servers apart for people
+	return mirror.Server{Key: key, Trust: cfg.Trust(), Instance: mirror.NewInstance(), Host: host, Version: version}, err
 }
 
 // NewIssuer returns the issuer of a configuration.

@@ -9,6 +9,7 @@
 //   - org: users, organizations, tokens, agent pools, OIDC issuers, usage
 //   - system: health, metrics, capabilities, schemas, releases, keys of identity tokens
 //   - openapi: the description of all routes
+//   - mirror: how the requests of the server's doctor arrive
 //   - absent: the errors of parts of the public API that the server does not offer
 //
 // Package web provides routing with authentication, responses, errors and the access log. Package
@@ -27,6 +28,7 @@ import (
 	"workflowagent/internal/server/api/forges"
 	"workflowagent/internal/server/api/hooks"
 	"workflowagent/internal/server/api/jobs"
+	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/api/openapi"
 	"workflowagent/internal/server/api/org"
 	"workflowagent/internal/server/api/request"
@@ -75,6 +77,7 @@ type Deps struct {
 	// Observe is the middleware of [web.Observe], which the console shares; nil creates one.
 	Observe func(http.Handler) http.Handler
 	Limits  request.Limits
+	Mirror  mirror.Server
 }
 
 // New returns the handler of the API.
@@ -102,5 +105,6 @@ func New(d Deps) http.Handler {
 	forges.Register(rt, d.Forges, d.Events, d.Console)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
 	openapi.Register(rt)
+	mirror.Register(rt, d.Mirror)
 	return mux
 }

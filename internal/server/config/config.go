@@ -152,6 +152,12 @@ func (c Config) DSN() string {
 	return u.String()
 }
 
+// MasterKey returns the path of the file with the master key. The server creates the file if it is in the
+// data directory.
+func (c Config) MasterKey() string {
+	return cmp.Or(c.MasterKeyFile, filepath.Join(c.DataDir, "master-key"))
+}
+
 // Console returns the URL of the console.
 func (c Config) Console() links.Console {
 	if c.ConsoleURL != "" {
