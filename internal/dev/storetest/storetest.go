@@ -334,7 +334,12 @@ func (s *server) address(t testing.TB, database string) string {
 
 // admin runs a statement on a connection of the superuser.
 func (s *server) admin(ctx context.Context, statement string) error {
-	db, err := sql.Open("pgx", s.dsn)
+	return Execute(ctx, s.dsn, statement)
+}
+
+// Execute runs a statement on the PostgreSQL database at an address, as an operator does.
+func Execute(ctx context.Context, dsn, statement string) error {
+	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		return err
 	}
