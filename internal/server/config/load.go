@@ -70,6 +70,33 @@ func Find(o LoadOptions) (conffile.Found, error) {
 	return conffile.Find(o.Path, o.Dirs(), candidates)
 }
 
+// Target returns the path of the file to write: the value of --config, the existing file that a server
+// would read, or the path of a new file. For root, a new file is in /etc/workflow-server, and for other
+// users in the home directory.
+func Target(o LoadOptions) (string, error) {
+	if o.Path != "" {
+		return o.Dirs().Absolute(o.Path)
+	}
+	found, err := Find(o)
+	switch {
+	case err != nil:
+		return "", err
+	case found.Path != "":
+		return found.Path, nil
+	case o.UID == 0 && o.Etc != "":
+		return filepath.Join(o.Etc, FileName), nil
+	case !filepath.IsAbs(o.Home):
+		return "", errors.New("the home directory for the configuration file is unknown: name the file with --config")
+	}
+	return filepath.Join(o.Home, FileName), nil
+}
+
+// ReadText returns the text of a configuration file that is about to be changed, after the same
+// checks as [Load]. It returns nil if the file does not exist.
+func ReadText(path string, o LoadOptions) ([]byte, error) {
+	return conffile.ReadText(path, o.UID, atRisk)
+}
+
 // Load finds and reads the configuration file, and applies the environment and the flags. Flags
 // override the environment, which overrides the file, which overrides the defaults. The error lists
 // every problem on a line of the form "FILE:LINE: key: problem: remedy".
@@ -111,7 +138,7 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	if found.Path != "" {
 		t.ReadFile(found.Path, file.Text)
 		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
-		hasSecret := !c.MetricsToken.IsZero() || !c.DatabasePassword.IsZero() || c.Database.hasPassword()
+		hasSecret := !c.MetricsToken.IsZero() || !c.DatabasePassword.IsZero() || c.Database.HasPassword()
 		if warning := file.Exposed("a secret"); hasSecret && warning != "" {
 			c.meta.warnings = append(c.meta.warnings, warning)
 		}
@@ -148,7 +175,7 @@ func (c Config) validate(problems *settings.Problems) {
 	if c.Runners > 0 && c.RunnersTarget == runners.Process && !c.TrustAll {
 		fail("runners_target", "is process, which does not isolate deployments from each other and from the machine: use docker, or add --i-trust-every-repository")
 	}
-	if c.Source("database").Kind == settings.FromFlag && c.Database.hasPassword() {
+	if c.Source("database").Kind == settings.FromFlag && c.Database.HasPassword() {
 		fail("database", "contains a password, and other users can read a program's arguments: remove the password from the URL, and use database_password_file or "+envPrefix+"DATABASE_PASSWORD")
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
@@ -186,7 +213,7 @@ func (c Config) validate(problems *settings.Problems) {
 		fail("database_password", "is set, but the database is not PostgreSQL: remove it, or set database to postgres://USER@HOST/NAME")
 	case u.User.Username() == "":
 		fail("database", "names no user to whom database_password belongs: write it like postgres://USER@HOST/NAME")
-	case c.Database.hasPassword():
+	case c.Database.HasPassword():
 		fail("database", "contains a password, in addition to database_password: remove one of them")
 	}
 }

@@ -57,8 +57,8 @@ func (d Database) String() string {
 	return u.String()
 }
 
-// hasPassword reports whether the URL contains a password.
-func (d Database) hasPassword() bool {
+// HasPassword reports whether the URL contains a password.
+func (d Database) HasPassword() bool {
 	return d.String() != string(d) && strings.Contains(d.String(), hidden)
 }
 
