@@ -247,6 +247,8 @@ func TestCompletion(t *testing.T) {
 		"serve --metrics-token-file ":   ":0\n",
 		"oidc ":                         "keys\tList the published keys",
 		"admin sign-in --external-url ": ":4\n",
+		"configure --client-address ":   "connection\nx-forwarded-for\nforwarded\nproxy-protocol\n:4\n",
+		"configure --tls-key-file ":     ":0\n",
 	} {
 		words := append([]string{cobra.ShellCompRequestCmd}, strings.Split(args, " ")...)
 		if out, _, err := execute(t, words...); err != nil || !strings.Contains(out, want) {
