@@ -165,6 +165,9 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
 	})
+	if err := s.offerLink(ctx, sessions, notices); err != nil {
+		return nil, err
+	}
 	shown, err := newMirror(s.cfg, version)
 	if err != nil {
 		return nil, err
