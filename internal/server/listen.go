@@ -93,6 +93,7 @@ func (s *Server) openNetwork(ctx context.Context) error {
 		if s.cfg.ExternalURL, err = urlOf(s.listener.Addr(), s.cfg.TLSCert != ""); err != nil {
 			return err
 		}
+		s.urlNotice = loopbackNotice(s.cfg.ExternalURL)
 	}
 	if s.cfg.TLSCert != "" {
 		if s.certificate, err = certfile.Load(s.cfg.TLSCert, s.cfg.TLSKey, s.logOf("tls")); err != nil {
@@ -105,6 +106,16 @@ func (s *Server) openNetwork(ctx context.Context) error {
 		s.redirects, err = listen(ctx, s.cfg.RedirectListen)
 	}
 	return err
+}
+
+// loopbackNotice warns those who create stacks of a URL that the operator has not chosen, if only this machine reaches it.
+func loopbackNotice(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || !protocol.IsLoopback(u.Host) {
+		return ""
+	}
+	return "Stacks store the URL of the server, " + address + ", which only this machine reaches. " +
+		"Before you create stacks to keep, set external_url to the URL that clients use (workflow-server configure)."
 }
 
 // warnOfPlainText logs a warning if clients on other machines connect without TLS.

@@ -82,6 +82,7 @@ type Server struct {
 	draining    chan struct{} // closed when the server begins to stop
 	supervision initsystem.Supervision
 	pulse       pulse
+	urlNotice   string        // for those who create stacks, or ""
 
 	// running and metricsToken are what Reload changes.
 	running      config.Config
@@ -163,7 +164,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 			URL: string(s.cfg.Console()), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
+		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
 	})
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
 		return nil, err
@@ -194,6 +195,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Console:     s.cfg.Console(),
 		Limits:      request.Limits{Memory: memory},
 		Mirror:      shown,
+		URLNotice:   s.urlNotice,
 		Server: system.Server{
 			Metrics: s.metrics, MetricsToken: s.currentMetricsToken, Ready: s.ready, Releases: cfg.Releases,
 		},

@@ -164,6 +164,17 @@ func TestFirstLink(t *testing.T) {
 	}
 }
 
+func TestLoopbackNotice(t *testing.T) {
+	for _, flags := range []map[string]string{nil, {"external_url": "http://127.0.0.1:8800"}} {
+		c := must.Get(configWith(t, t.TempDir(), flags))(t)
+		s := must.Get(New(t.Context(), c, "v1", storetest.Log(), io.Discard))(t)
+		s.closeAll()
+		if want := flags == nil; (s.urlNotice != "") != want {
+			t.Errorf("%v: the notice is %q", flags, s.urlNotice)
+		}
+	}
+}
+
 func TestCommandsCreateNoDatabase(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	_, err := OpenExistingDatabase(t.Context(), testConfig(t, dir), storetest.Log())

@@ -78,6 +78,8 @@ type Deps struct {
 	Observe func(http.Handler) http.Handler
 	Limits  request.Limits
 	Mirror  mirror.Server
+	// URLNotice warns those who create stacks of the server's URL, or is "".
+	URLNotice string
 }
 
 // New returns the handler of the API.
@@ -99,7 +101,7 @@ func New(d Deps) http.Handler {
 	system.Register(rt, d.Server, d.ExternalURL)
 	system.RegisterIssuer(rt, d.Issuer)
 	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage, d.Audit)
-	state.Register(rt, d.Stacks, d.Identity)
+	state.Register(rt, d.Stacks, d.Identity, d.URLNotice)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	hooks.Register(rt, d.Webhooks)
 	forges.Register(rt, d.Forges, d.Events, d.Console)
