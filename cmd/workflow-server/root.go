@@ -36,12 +36,12 @@ and runs deployments on agents that poll the server.`,
 	root.AddCommand(
 		newServeCommand(version, s), newConfigureCommand(version, s), newConfigCommand(s), newDoctorCommand(version, s), newHealthcheckCommand(s),
 		newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s),
-		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s),
+		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s), newServiceCommand(), newInstallCommand(),
 		operator.NewVersionCommand(version), operator.NewManCommand(version, "serve", config.Table()),
 	)
 	operator.CompleteValues(root, config.Table())
 	operator.ShowConfigFlag(root, func(words []string) bool {
-		return len(words) == 0 || words[0] != "version" && words[0] != "completion"
+		return len(words) == 0 || !slices.Contains([]string{"version", "completion", "service"}, words[0])
 	})
 	return root
 }
