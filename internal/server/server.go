@@ -292,7 +292,11 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *logrus.Entry) (*s
 }
 
 func databaseOptions(cfg config.Config, log *logrus.Entry) store.Options {
-	return store.Options{Log: log.WithField("subsystem", "store"), BlobDir: filepath.Join(cfg.DataDir, "blobs")}
+	o := store.Options{Log: log.WithField("subsystem", "store"), BlobDir: filepath.Join(cfg.DataDir, "blobs")}
+	if !strings.HasPrefix(cfg.DSN(), "sqlite:") {
+		o.MaxConns = store.ConnsOf(cfg.DatabaseConns)
+	}
+	return o
 }
 
 // OpenExistingDatabase opens the database of a configuration for a command. It returns an error if

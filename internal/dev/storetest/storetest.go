@@ -141,12 +141,12 @@ func PostgresDSN(t testing.TB) string {
 	return shared.database(t, shared.migrated(t))
 }
 
-// PostgresOwn starts a PostgreSQL server that stops when the test finishes. It returns the address of a database
-// without tables.
-func PostgresOwn(t testing.TB) string {
+// PostgresOwn starts a PostgreSQL server with settings that stops when the test finishes. It returns the address of a
+// database without tables.
+func PostgresOwn(t testing.TB, settings ...string) string {
 	t.Helper()
 	shared.require(t)
-	dsn, stop, err := postgres.Start(t.Context(), t.TempDir())
+	dsn, stop, err := postgres.Start(t.Context(), t.TempDir(), settings...)
 	if err != nil {
 		t.Fatalf("starting PostgreSQL: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/settings"
 )
 
@@ -100,6 +101,9 @@ not on the command line.`,
 	}, {
 		Key: "database_password_file", Value: (*settings.Path)(&c.DatabasePasswordFile), DefaultText: "none", Example: "/etc/workflow-server/database-password",
 		Doc: `The file that contains only the password of the user in database.`,
+	}, {
+		Key: "database_connections", Value: &c.DatabaseConns, Default: strconv.Itoa(store.DefaultConns), Min: store.MinConns, Max: 1000,
+		Doc: `The number of connections that this server opens to PostgreSQL at most; see postgresql.md.`,
 	}, {
 		Key: "master_key_file", Value: (*settings.Path)(&c.MasterKeyFile), Credential: "master_key",
 		DefaultText: "master-key in the data directory, created if missing", Example: "/etc/workflow-server/master-key",

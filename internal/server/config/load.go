@@ -205,6 +205,9 @@ func (c Config) validate(problems *settings.Problems) {
 	if c.Runners > 0 && c.ClientAddress == clientaddr.ProxyProtocol {
 		fail("client_address", "is proxy-protocol, in which the built-in runners do not speak: use x-forwarded-for, or run an agent instead")
 	}
+	if c.Database.url() == nil && !c.Source("database_connections").IsDefault() {
+		fail("database_connections", "is set, but the database is not PostgreSQL: remove it, or set database to postgres://USER@HOST/NAME")
+	}
 	if c.DatabasePassword.IsZero() {
 		return
 	}

@@ -77,7 +77,7 @@ func TestSample(t *testing.T) {
 	sample := string(must.Get(os.ReadFile("../../../" + FileName + ".sample"))(t))
 	c := must.Get(LoadText(LoadOptions{Cwd: "/cwd"}, "FILE", []byte(sample)))(t)
 	dependent := []string{ // need other settings or files
-		"database_password", "database_password_file", "metrics_token_file", "releases", "redirect_listen", "tls_cert_file", "tls_key_file", "trusted_proxies",
+		"database_connections", "database_password", "database_password_file", "metrics_token_file", "releases", "redirect_listen", "tls_cert_file", "tls_key_file", "trusted_proxies",
 	}
 	for _, f := range Table().Fields() {
 		if !c.Source(f.Key).IsDefault() {

@@ -37,6 +37,15 @@ type (
 	OldProgramError = database.OldProgramError
 )
 
+// The numbers of connections to PostgreSQL; see [database.ConnsOf].
+const (
+	DefaultConns = database.DefaultConns
+	MinConns     = database.MinConns
+)
+
+// ConnsOf returns [Options].MaxConns for a number of all connections to PostgreSQL; see [database.ConnsOf].
+func ConnsOf(all int) int { return database.ConnsOf(all) }
+
 //go:embed migrations/*.sql
 var migrations embed.FS
 
