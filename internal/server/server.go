@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"workflowagent/internal/connlimit"
+	"workflowagent/internal/server/acme"
 	"workflowagent/internal/server/admin"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/mirror"
@@ -73,8 +74,9 @@ type Server struct {
 	metrics     *prometheus.Registry
 	handler     http.Handler
 	http        *http.Server
-	certificate *certfile.Pair // nil without TLS
-	redirects   net.Listener   // for redirect, or nil
+	certificate certificates  // nil without TLS
+	acme        *acme.Service // nil without ACME
+	redirects   net.Listener  // for redirect, or nil
 	redirect    *http.Server
 	commands    net.Listener // of control, or nil
 	control     *http.Server
@@ -161,7 +163,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	pages := console.New(console.Deps{
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
-			URL: string(s.cfg.Console()), Draining: s.draining,
+			URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
@@ -201,6 +203,16 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		},
 	})
 	s.handler = console.Split(routes, observe(pages.Handler()))
+	if s.cfg.ACMETerms {
+		if s.acme, err = s.newACME(ctx, secrets); err != nil {
+			return nil, err
+		}
+		s.certificate = s.acme
+		s.subsystems = append(s.subsystems, Subsystem{Name: "acme", Run: s.acme.Run})
+	}
+	if s.certificate != nil {
+		s.subsystems = append(s.subsystems, newExpiryWatch(s.certificate, s.logOf("tls"), s.metrics).subsystem())
+	}
 	s.prepareHTTP()
 	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console()})
 	if s.cfg.Runners > 0 {
@@ -334,6 +346,10 @@ func CheckFiles(cfg config.Config) error {
 	if cfg.TLSCert != "" {
 		errs = append(errs, certfile.Check(cfg.TLSCert, cfg.TLSKey))
 	}
+	if cfg.ACMECAFile != "" {
+		_, err := trusting(cfg.ACMECAFile)
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
@@ -452,6 +468,9 @@ func (s *Server) closeAll() {
 		if l != nil {
 			l.Close()
 		}
+	}
+	if s.acme != nil {
+		s.acme.Close()
 	}
 	if s.db != nil {
 		if err := s.db.Close(); err != nil {

@@ -3,6 +3,7 @@ package certfile
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -76,6 +77,13 @@ func (p *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	p.seen, p.current, p.failure = now, fresh, ""
 	p.describe()
 	return p.current, nil
+}
+
+// Leaves returns the certificate without its chain.
+func (p *Pair) Leaves() []*x509.Certificate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return []*x509.Certificate{p.current.Leaf}
 }
 
 func (p *Pair) stat() (infos [2]fs.FileInfo, err error) {

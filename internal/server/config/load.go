@@ -138,12 +138,12 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	if found.Path != "" {
 		t.ReadFile(found.Path, file.Text)
 		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
-		hasSecret := !c.MetricsToken.IsZero() || !c.DatabasePassword.IsZero() || c.Database.HasPassword()
+		hasSecret := !c.MetricsToken.IsZero() || !c.ACMEKey.IsZero() || !c.DatabasePassword.IsZero() || c.Database.HasPassword()
 		if warning := file.Exposed("a secret"); hasSecret && warning != "" {
 			c.meta.warnings = append(c.meta.warnings, warning)
 		}
 	}
-	secrets := []settings.Secret{c.MetricsToken, c.DatabasePassword}
+	secrets := []settings.Secret{c.MetricsToken, c.DatabasePassword, c.ACMEKey}
 	t.ReadEnv(func(name string) string { return env[name] })
 	t.ReadFlags(o.Flags)
 	t.ReadSecretFiles(env["CREDENTIALS_DIRECTORY"])
@@ -153,7 +153,7 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	c.meta.sources = t.Sources
 	c.validate(&t.Problems)
 	c.warnOfVariables(t, env)
-	secrets = append(secrets, c.MetricsToken, c.DatabasePassword)
+	secrets = append(secrets, c.MetricsToken, c.DatabasePassword, c.ACMEKey)
 	for i, warning := range c.meta.warnings {
 		c.meta.warnings[i] = settings.Scrub(warning, secrets...)
 	}
@@ -178,18 +178,7 @@ func (c Config) validate(problems *settings.Problems) {
 	if c.Source("database").Kind == settings.FromFlag && c.Database.HasPassword() {
 		fail("database", "contains a password, and other users can read a program's arguments: remove the password from the URL, and use database_password_file or "+envPrefix+"DATABASE_PASSWORD")
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		fail("tls_cert_file", "needs tls_key_file, and tls_key_file needs it: set both, or none")
-	}
-	if c.TLSCert != "" && strings.HasPrefix(c.ExternalURL, "http:") {
-		fail("external_url", "begins with http although the server uses TLS: begin it with https")
-	}
-	if c.RedirectListen != "" && c.TLSCert == "" {
-		fail("redirect_listen", "redirects to https, but the server does not use TLS: set tls_cert_file and tls_key_file")
-	}
-	if c.TLSCert != "" && strings.HasPrefix(c.ConsoleURL, "http:") {
-		fail("console_url", "begins with http although the server uses TLS: begin it with https")
-	}
+	c.validateTLS(fail)
 	if err := c.Trust().Check(); err != nil {
 		fail("client_address", err.Error())
 	}
@@ -218,6 +207,56 @@ func (c Config) validate(problems *settings.Problems) {
 		fail("database", "names no user to whom database_password belongs: write it like postgres://USER@HOST/NAME")
 	case c.Database.HasPassword():
 		fail("database", "contains a password, in addition to database_password: remove one of them")
+	}
+}
+
+func (c Config) validateTLS(fail func(key, what string)) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		fail("tls_cert_file", "needs tls_key_file, and tls_key_file needs it: set both, or none")
+	}
+	if c.RedirectListen != "" && !c.TLS() {
+		fail("redirect_listen", "redirects to https, but the server does not use TLS: set tls_cert_file and tls_key_file, or acme_agree_to_terms")
+	}
+	const begins = "begins with http although the server uses TLS: begin it with https"
+	if c.TLS() && strings.HasPrefix(c.ExternalURL, "http:") {
+		fail("external_url", begins)
+	}
+	if c.TLS() && strings.HasPrefix(c.ConsoleURL, "http:") {
+		fail("console_url", begins)
+	}
+	if !c.ACMETerms {
+		for _, f := range acmeFields(&c)[1:] {
+			if !c.Source(f.Key).IsDefault() {
+				fail(f.Key, "has no effect without acme_agree_to_terms: set that to true if you agree to the terms of service of the authority, or remove this setting")
+			}
+		}
+		return
+	}
+	if c.TLSCert != "" {
+		fail("acme_agree_to_terms", "is true although tls_cert_file is set: remove one of them")
+	}
+	if strings.HasPrefix(c.Listen, UnixPrefix) {
+		fail("listen", "is a unix socket, which the ACME authority cannot reach: listen on host:port, or use tls_cert_file")
+	}
+	if (c.ACMEKeyID == "") != c.ACMEKey.IsZero() {
+		fail("acme_eab_key_id", "needs acme_eab_key, and acme_eab_key needs it: set both, or none")
+	}
+	key, what := "acme_names", "entry %d %w"
+	if len(c.ACMENames) == 0 {
+		key, what = "external_url", "host %d of external_url and console_url %w"
+	}
+	names := c.CertificateNames()
+	if len(names) == 0 {
+		fail(key, "is missing, so the server does not know the name for which it needs a certificate: set it, for example to https://deployments.example.com")
+	}
+	for i, name := range names {
+		err := checkName(name)
+		if err == nil && c.ACMEDirectory == LetsEncrypt && !strings.Contains(name, ".") {
+			err = errPrivateName
+		}
+		if err != nil {
+			fail(key, fmt.Errorf(what, i+1, err).Error())
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func Register(rt *web.Router, s *stacks.Service, ids *identity.Service, urlNotic
 	(&stackRoutes{s, ids, urlNotice}).register(rt)
 	(&stateRoutes{s}).register(rt)
 	(&secretRoutes{s}).register(rt)
-	(&updateRoutes{s}).register(rt)
+	(&updateRoutes{s, rt.Issued}).register(rt)
 	(&historyRoutes{s}).register(rt)
 	(&resourceRoutes{s}).register(rt)
 	(&referenceRoutes{s}).register(rt)

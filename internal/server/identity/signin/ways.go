@@ -42,7 +42,11 @@ func (s *Service) UseToken(ctx context.Context, text, address string) (Proof, er
 	if s.noTokens {
 		return Proof{}, errNoWay
 	}
-	p, err := s.tokens.Authenticate(ctx, text)
+	var p identity.Principal
+	err := s.tokens.Guard(ctx, address, text, func() (err error) {
+		p, err = s.tokens.Authenticate(ctx, text)
+		return err
+	})
 	if err != nil && fault.KindOf(err) != fault.KindUnauthenticated {
 		return Proof{}, err
 	}
