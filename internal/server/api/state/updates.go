@@ -16,10 +16,7 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-type updateRoutes struct {
-	stacks *stacks.Service
-	issued func(token string)
-}
+type updateRoutes struct{ stacks *stacks.Service }
 
 // updateKinds are the path segments under which updates are created and found. Once an update
 // exists, clients use "update" for every kind.
@@ -58,11 +55,8 @@ func (u *updateRoutes) leased(rt *web.Router, method, pattern string, h func(w h
 		if token == "" {
 			return fault.New(fault.KindUnauthenticated, "this call needs the update's token (Authorization: update-token …)")
 		}
-		var up store.Update
-		err := rt.Guard(r, token, func() (err error) {
-			up, err = u.stacks.UpdateOfToken(r.Context(), token, web.Param(r, "updateID"), web.Param(r, "org"), web.Param(r, "project"), web.Param(r, "stack"))
-			return err
-		})
+		up, err := u.stacks.UpdateOfToken(r.Context(), token, web.Param(r, "updateID"),
+			web.Param(r, "org"), web.Param(r, "project"), web.Param(r, "stack"))
 		if err != nil {
 			return err
 		}
@@ -107,7 +101,7 @@ func (u *updateRoutes) begin(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	answer := u.startAnswer(started)
+	answer := startAnswer(started)
 	maps.Copy(answer, createAnswer(up))
 	// The client requests the state itself, which can be large.
 	stack := stackBody{
@@ -126,8 +120,7 @@ func createAnswer(up store.Update) map[string]any {
 	return map[string]any{"updateID": up.ID, "requiredPolicies": []any{}, "messages": []any{}}
 }
 
-func (u *updateRoutes) startAnswer(started stacks.Started) map[string]any {
-	u.issued(started.Token)
+func startAnswer(started stacks.Started) map[string]any {
 	answer := map[string]any{"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix()}
 	if started.JournalVersion > 0 { // otherwise, clients send whole checkpoints
 		answer["journalVersion"] = started.JournalVersion
@@ -163,7 +156,7 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 		return err
 	}
 	started, err := u.stacks.Start(r.Context(), up, body.Tags, body.JournalVersion)
-	return web.Answer(w, r, u.startAnswer(started), err)
+	return web.Answer(w, r, startAnswer(started), err)
 }
 
 func (u *updateRoutes) renew(w http.ResponseWriter, r *http.Request, up store.Update) error {

@@ -42,8 +42,6 @@ type Options struct {
 	Memory *budget.Budget
 	// URL is the console's address for browsers, without a trailing slash.
 	URL string
-	// Plain is the address on which the server accepts connections of other machines without TLS, or "".
-	Plain string
 	// Draining is closed when the server begins to stop.
 	Draining <-chan struct{}
 }
@@ -53,11 +51,7 @@ type Options struct {
 func (s *Site) account(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !wantsStream(r) {
-			begin := s.opts.Memory.Begin
-			if r.Method == http.MethodGet {
-				begin = s.opts.Memory.BeginRead
-			}
-			ctx, done := begin(r.Context())
+			ctx, done := s.opts.Memory.Begin(r.Context())
 			defer done()
 			r = r.WithContext(ctx)
 		}
@@ -236,12 +230,7 @@ func (s *Site) visitor(r *http.Request) (*Visit, error) {
 	if cookie == "" {
 		return v, nil
 	}
-	var who identity.Principal
-	var session signin.Session
-	err := s.opts.Identity.Guard(r.Context(), web.Address(r), cookie, func() (err error) {
-		who, session, err = s.opts.Sessions.Resume(r.Context(), cookie, byUser(r))
-		return err
-	})
+	who, session, err := s.opts.Sessions.Resume(r.Context(), cookie, byUser(r))
 	if fault.KindOf(err) == fault.KindUnauthenticated {
 		return v, nil
 	}

@@ -1,4 +1,4 @@
-package setup
+package configure
 
 import "golang.org/x/sys/unix"
 
