@@ -348,8 +348,8 @@ const (
 	mallory    = 1002
 )
 
-// TestPackagedServer administers a server as that of a package: with a user of its own, a runtime directory, and a
-// configuration file of root.
+// TestPackagedServer administers a server that is set up like a package's: it has its own user and a runtime
+// directory, and root owns its configuration file.
 func TestPackagedServer(t *testing.T) {
 	storetest.OnSQLite(t)
 	if self != 0 {

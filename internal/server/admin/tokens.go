@@ -138,23 +138,19 @@ func (s *Service) createToken(ctx context.Context, q NewToken) (CreatedToken, er
 }
 
 func (s *Service) revokeToken(ctx context.Context, q OldToken) (None, error) {
-	return None{}, s.revoke(ctx, q.ID)
-}
-
-func (s *Service) revoke(ctx context.Context, id string) error {
-	t, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Token, error) { return tx.TokenByID(id) })
-	missing := fault.NotFound("the token %q does not exist; \"workflow-server token list\" shows the ids", id)
+	t, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Token, error) { return tx.TokenByID(q.ID) })
+	missing := fault.NotFound("the token %q does not exist; \"workflow-server token list\" shows the ids", q.ID)
 	if err != nil {
-		return store.IfMissing(err, missing)
+		return None{}, store.IfMissing(err, missing)
 	}
 	switch t.Kind {
 	case store.PoolToken:
 		if t.IssuerID == "" { // open polls must end
-			return s.Pools.RevokeToken(ctx, operator, t.OrgID, t.PoolID, id)
+			return None{}, s.Pools.RevokeToken(ctx, operator, t.OrgID, t.PoolID, q.ID)
 		}
 	case store.JobToken, store.RunnerToken:
-		return missing // a deployment is canceled instead
+		return None{}, missing // a deployment is canceled instead
 	case store.PersonalToken, store.OrgToken, store.TeamToken:
 	}
-	return s.Identity.DeleteToken(ctx, id, func(store.Token) bool { return true })
+	return None{}, s.Identity.DeleteToken(ctx, q.ID, func(store.Token) bool { return true })
 }

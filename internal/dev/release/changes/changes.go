@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	dir  = "changes"
-	log  = "CHANGELOG.md"
+	dir       = "changes"
+	changelog = "CHANGELOG.md"
+	// mark is the line of the changelog that the newest release follows.
 	mark = "<!-- releases -->\n"
 )
 
@@ -66,17 +67,17 @@ func Release(root, version string, day time.Time) error {
 	if len(entries) == 0 {
 		return fmt.Errorf("%s contains no notes on changes: there is nothing to release", dir)
 	}
-	file := filepath.Join(root, log)
+	file := filepath.Join(root, changelog)
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("reading the changelog: %w", err)
 	}
 	before, after, found := strings.Cut(string(data), mark)
 	if !found {
-		return fmt.Errorf("%s has no line %q, which the newest release follows", log, strings.TrimSpace(mark))
+		return fmt.Errorf("%s has no line %q, which the newest release follows", changelog, strings.TrimSpace(mark))
 	}
 	if strings.Contains(after, "\n## "+version+" ") {
-		return fmt.Errorf("%s already has a section for %s", log, version)
+		return fmt.Errorf("%s already has a section for %s", changelog, version)
 	}
 	text := before + mark + section(version, day, entries) + after
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

@@ -23,11 +23,11 @@ func (m *maker) checkEscapes(until time.Time) error {
 	return m.unfit(fmt.Sprintf("the list of container escapes in internal/host/doctor/escapes.go ends at %s: add the escapes of newer advisories, and set its date", until.Format(time.DateOnly)))
 }
 
-// placeholder is in addresses that someone must replace before a release.
+// placeholder is in addresses that are not real ones.
 const placeholder = "@example.invalid"
 
-// checkPapers refuses to sign a release with a real key if nobody can report its vulnerabilities or
-// the changelog lacks changes. A prerelease does not need a changelog.
+// checkPapers refuses to sign a release with a real key if SECURITY.md has no real address or
+// CHANGELOG.md lacks changes. A prerelease does not need a changelog.
 func (m *maker) checkPapers() error {
 	text, err := os.ReadFile(filepath.Join(m.root, "SECURITY.md"))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"workflowagent/internal/dev/must"
 )
 
-// TestNoticesOfNestedCode checks that the notices beside a package and at the root of its module are
-// found, that equal texts appear once, and that a module without a license is an error.
+// TestNoticesOfNestedCode searches the directory of a package and the root of its module. Equal texts
+// count once, and a module without a license is an error.
 func TestNoticesOfNestedCode(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "snappy")

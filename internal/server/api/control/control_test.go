@@ -332,8 +332,8 @@ func (u users) calls(uid int, dir, want string) {
 	}
 }
 
-// TestUsers lets processes of several users be servers and commands. The mode of the socket keeps nobody out, so that
-// only what the kernel says about the processes does.
+// TestUsers runs servers and commands as several users. The mode of the socket lets all of them connect, so only what
+// the kernel says about the processes protects it.
 func TestUsers(t *testing.T) {
 	u := newUsers(t)
 	dir := u.dir("data", server)
