@@ -80,7 +80,7 @@ gitea: ## Test the client of Gitea and deployments against a real one (built int
 cluster: ## Run a Kubernetes cluster for tests until it is interrupted, and print how to use it.
 	@go build -o bin/cluster ./internal/dev/lab/cluster/up && exec bin/cluster
 
-SCRIPTS := install.sh $(wildcard packaging/deb/p* packaging/rpm/p*)
+SCRIPTS := install.sh $(wildcard packaging/deb/p* packaging/deb/server/p* packaging/rpm/p* packaging/rpm/server/p*)
 
 .PHONY: lint
 lint: $(LINT)/golangci-lint ## Check the format and the house rules, including go vet's.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs, upgrades or removes the customer-managed workflow agent; --help lists the options.
-# This script downloads and verifies a release; the release's agent does the rest (command "install").
+# Installs, upgrades or removes the customer-managed workflow agent or the server; --help lists the options.
+# This script downloads and verifies a release; the release's program does the rest (command "install").
 # Each release fills in its URL, and the public keys that sign releases, as base64 of PEM.
 RELEASE_URL=""
 RELEASE_KEY=""
@@ -9,19 +9,21 @@ RELEASE_CHANNEL=""
 # The braces make an incomplete download a syntax error: nothing runs unless the last line is complete.
 {
 
-program=customer-managed-workflow-agent
+program=customer-managed-workflow-agent what=agent
 small=2048        # maximum size of a downloaded text, in blocks of 512 or 1024 bytes
 large=2097152     # maximum size of an archive, in blocks
 attempts=4        # attempts per download
 
 usage() {
   cat <<'USAGE'
-Install, upgrade or remove the customer-managed workflow agent.
+Install, upgrade or remove the customer-managed workflow agent or, with --server, the server.
 
   curl -fsSL https://RELEASES/install.sh | sh -s -- [OPTION...]
 
   --version VERSION   install this version, like v1.2.3 (default: the newest of the channel)
   --channel CHANNEL   stable or beta (default: stable, if this mirror has stable releases)
+  --server            the server instead of the agent: for the machine, in /opt, with its service,
+                      which is started (needs root; --user, --docker and --process are of the agent)
   --user              install for yourself (default, unless you are root)
   --system            install for the machine: /opt, /usr/local/bin, the machine's service
                       (needs root, and is root's default)
@@ -32,7 +34,8 @@ Install, upgrade or remove the customer-managed workflow agent.
   --process           run the machine's service in the sandbox for deploy_target: process
   --no-modify-path    do not offer to extend PATH
   --uninstall         remove service and programs; keep configuration and state
-  --purge             with --uninstall: also remove configuration and state
+  --purge             with --uninstall: also remove configuration and state; for the server, these
+                      are all data and the key of all secrets, so it also needs --yes
   --mirror URL        download releases from here: https://, http:// or file:///DIR
   --key FILE          public keys (PEM) that sign the releases, instead of the built-in ones
   --yes               answer every question with yes
@@ -40,7 +43,7 @@ Install, upgrade or remove the customer-managed workflow agent.
   --help              print this
 
 Environment: WORKFLOW_AGENT_VERSION, WORKFLOW_AGENT_DIR, WORKFLOW_AGENT_MIRROR and
-WORKFLOW_AGENT_KEY set the options with these names.
+WORKFLOW_AGENT_KEY set the options with these names; the first two are only for the agent.
 TMPDIR is the directory for downloads until they are verified.
 
 Exit codes: 0 success, 1 failure, 2 mistake in the command line.
@@ -70,9 +73,9 @@ last_words() { tail -n 1 "$work/said" | sed 's/[[:cntrl:]]//g'; }
 value() { if [ "$2" -lt 2 ]; then mistake "$1 needs a value"; fi; }
 
 options() {
-  version=${WORKFLOW_AGENT_VERSION-} directory=${WORKFLOW_AGENT_DIR-}
+  version='' directory=''
   mirror=${WORKFLOW_AGENT_MIRROR-} key_file=${WORKFLOW_AGENT_KEY-}
-  channel='' scope='' uninstall='' purge='' silent=''
+  channel='' scope='' uninstall='' purge='' silent='' server='' agents=''
   while [ $# -gt 0 ]; do
     case $1 in
       --version=* | --channel=* | --dir=* | --mirror=* | --key=*)
@@ -91,7 +94,9 @@ options() {
         if [ -n "$scope" ] && [ "$scope" != "$1" ]; then mistake "--user and --system exclude each other"; fi
         scope=$1
         ;;
-      --no-service | --docker | --process | --no-modify-path | --yes) ;;
+      --server) server=1 program=workflow-server what=server ;;
+      --docker | --process | --no-modify-path) agents=$1 ;;
+      --no-service | --yes) ;;
       --uninstall) uninstall=1 ;;
       --purge) purge=1 ;;
       --silent) silent=1 ;;
@@ -100,6 +105,7 @@ options() {
     esac
     shift
   done
+  if [ -z "$server" ]; then version=${version:-${WORKFLOW_AGENT_VERSION-}} directory=${directory:-${WORKFLOW_AGENT_DIR-}}; fi
   case $channel in
     '' | stable | beta) ;;
     *) mistake "'$channel' is not a channel: use stable or beta" ;;
@@ -110,8 +116,12 @@ options() {
     if ! is_version "$version"; then mistake "'$version' is not a version: it must look like v1.2.3 or v1.2.3-rc.1"; fi
   fi
   if [ -n "$purge" ] && [ -z "$uninstall" ]; then mistake "--purge requires --uninstall"; fi
-  if [ -z "$scope" ] && [ "$(id -u)" = 0 ]; then scope=--system; fi
+  if [ -n "$server" ] && { [ -n "$agents" ] || [ "$scope" = --user ]; }; then
+    mistake "${agents:---user} is an option of the agent, not of --server"
+  fi
+  if [ -n "$server" ] || { [ -z "$scope" ] && [ "$(id -u)" = 0 ]; }; then scope=--system; fi
   if [ "$scope" = --system ] && [ "$(id -u)" != 0 ]; then
+    if [ -n "$server" ]; then fail "--server needs root: run this as curl … | sudo sh -s -- --server."; fi
     fail "--system needs root: run this as curl … | sudo sh -s -- --system, or use --user."
   fi
   if [ -z "$directory" ] && [ "$scope" = --system ]; then
@@ -144,7 +154,7 @@ platform() {
     *) arch= ;;
   esac
   if [ -z "$os" ] || [ -z "$arch" ]; then
-    fail "no agent is available for this machine ($system $machine). Supported are Linux and macOS, each on x86-64 (x86_64, amd64) and ARM64 (aarch64, arm64)."
+    fail "no $what is available for this machine ($system $machine). Supported are Linux and macOS, each on x86-64 (x86_64, amd64) and ARM64 (aarch64, arm64)."
   fi
   # Under Rosetta, uname reports an Intel machine.
   if [ "$os" = darwin ] && [ "$(sysctl -n hw.optional.arm64 2>/dev/null || :)" = 1 ]; then arch=arm64; fi
@@ -338,7 +348,7 @@ download() {
   trusted "$version/checksums.txt"
   want=$(awk -v name="$archive" '$2 == name { print $1 }' "$work/checksums.txt")
   case $want in
-    '') fail "the signed list of the release $version from $shown does not contain $archive: it is the list of another release, or the agent $version does not exist for this machine. Nothing was installed." ;;
+    '') fail "the signed list of the release $version from $shown does not contain $archive: it is the list of another release, or the $what $version does not exist for this machine. Nothing was installed." ;;
     *[!0-9a-f]*) fail "the signed list of the release $version from $shown has an invalid entry for $archive. Nothing was installed." ;;
   esac
   missing=0
@@ -421,10 +431,10 @@ obtain() {
   if [ -z "$version" ]; then newest; fi
   download
   if ! start tar -xzOf "$work/$archive" "${archive%.tar.gz}/$program"; then
-    fail "the agent $version does not run on this machine: $(last_words). Are $work and $above/ mounted noexec, or is the disk full?"
+    fail "the $what $version does not run on this machine: $(last_words). Are $work and $above/ mounted noexec, or is the disk full?"
   fi
   if [ "$reported" != "$version" ]; then
-    fail "the agent in $archive reports the version $reported. Tell the publisher of the release."
+    fail "the $what in $archive reports the version $reported. Tell the publisher of the release."
   fi
 }
 
@@ -456,7 +466,7 @@ main() {
   LC_ALL=C
   export LC_ALL
   unset CDPATH GREP_OPTIONS TAR_OPTIONS GZIP POSIXLY_CORRECT QUOTING_STYLE 2>/dev/null || :
-  silent='' work='' boot='' asked=''
+  silent='' work='' boot='' asked='' archive=''
   options "$@"
   exec </dev/null # the remaining standard input may be this script
   trap leave EXIT
@@ -470,13 +480,14 @@ main() {
     obtain
   elif ! installed; then
     if [ -z "$purge" ]; then
-      say "There is no agent in $directory."
+      say "There is no $what in $directory."
       exit 0
     fi
     prepare
     obtain
   fi
-  "$agent" install "$@" "${scope:---user}" --dir "$directory" --version "$asked" --stage "$work" --release "$version" --key "$work/keys.pem"
+  "$agent" install "$@" "${scope:---user}" --dir "$directory" --version "$asked" --stage "$work" --release "$version" --key "$work/keys.pem" \
+    ${server:+"--archive=$work/$archive"}
 }
 
 main "$@"; exit $?; }

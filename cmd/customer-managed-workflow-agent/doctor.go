@@ -1,16 +1,12 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
+	"context"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"workflowagent/cmd/internal/operator"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 )
@@ -29,37 +25,12 @@ claims no work, does not disturb a running agent, and leaves nothing behind.
 The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command line.`,
 		Args: operator.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-			defer stop()
-			o := o
-			c, err := load()
-			o.Config, o.ConfigErr = c, err
-			out, colour := cmd.OutOrStdout(), false
-			if f, ok := out.(*os.File); ok {
-				colour = os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
-			}
-			if !asJSON {
-				o.Done = func(r doctor.Result) { doctor.Print(out, r, colour) }
-				o.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), "...", line) }
-			}
-			report, err := daemon.Examine(ctx, o)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				if err := operator.PrintJSON(out, report); err != nil {
-					return err
-				}
-			} else {
-				fmt.Fprintf(out, "\n%s\n", doctor.Summary(report))
-			}
-			switch {
-			case ctx.Err() != nil:
-				return errors.New("stopped before all checks had finished")
-			case !report.OK:
-				return errors.New("a check failed: see the lines that begin with fail")
-			}
-			return nil
+			return operator.RunDoctor(cmd, asJSON, func(ctx context.Context, done func(checkup.Result), progress func(string)) (checkup.Report, error) {
+				o := o
+				o.Config, o.ConfigErr = load()
+				o.Done, o.Progress = done, progress
+				return daemon.Examine(ctx, o)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

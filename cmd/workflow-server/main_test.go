@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/store"
 )
 
 func execute(t *testing.T, args ...string) (string, int, error) {
@@ -67,7 +69,7 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 			t.Errorf("%s does not check its arguments", cmd.CommandPath())
 		}
 		for line := range strings.Lines(cmd.Example) {
-			if !strings.HasPrefix(line, "  workflow-server ") {
+			if !strings.HasPrefix(strings.Replace(line, "  sudo ", "  ", 1), "  workflow-server ") {
 				t.Errorf("%s: the example %q is not an indented command", cmd.CommandPath(), line)
 			}
 		}
@@ -247,10 +249,28 @@ func TestCompletion(t *testing.T) {
 		"serve --metrics-token-file ":   ":0\n",
 		"oidc ":                         "keys\tList the published keys",
 		"admin sign-in --external-url ": ":4\n",
+		"configure --client-address ":   "connection\nx-forwarded-for\nforwarded\nproxy-protocol\n:4\n",
+		"configure --tls-key-file ":     ":0\n",
 	} {
 		words := append([]string{cobra.ShellCompRequestCmd}, strings.Split(args, " ")...)
 		if out, _, err := execute(t, words...); err != nil || !strings.Contains(out, want) {
 			t.Errorf("%q is completed to %q, want %q, %v", args, out, want, err)
 		}
+	}
+}
+
+// TestExitCodeOfAnOldProgram checks the code after which the service is not restarted.
+func TestExitCodeOfAnOldProgram(t *testing.T) {
+	code, line := result(fmt.Errorf("preparing the database: %w", &store.OldProgramError{Oldest: "v1.2.0"}))
+	if code != exitOld || !strings.Contains(line, "v1.2.0") {
+		t.Errorf("got %d, %q", code, line)
+	}
+	dir := filepath.Join(t.TempDir(), "files")
+	if _, _, err := execute(t, "service", "files", "--dir", dir); err != nil {
+		t.Fatal(err)
+	}
+	unit := string(must.Get(os.ReadFile(filepath.Join(dir, "workflow-server.service")))(t))
+	if want := fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", program.ExitUsage, exitOld); !strings.Contains(unit, want) {
+		t.Errorf("the unit lacks %q", want)
 	}
 }

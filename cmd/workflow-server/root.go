@@ -22,7 +22,7 @@ func newRootCommand(version string) *cobra.Command {
 		Long: `Serve the Pulumi Cloud REST API: the stock pulumi CLI logs in to it, stores its state there,
 and runs deployments on agents that poll the server.`,
 		Example: `  workflow-server serve
-  workflow-server config check
+  workflow-server doctor
   workflow-server admin sign-in admin`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -34,13 +34,14 @@ and runs deployments on agents that poll the server.`,
 	root.PersistentFlags().StringVar(&path, "config", "", "configuration file (default: WORKFLOW_SERVER_CONFIG, or workflow-server.yaml in the current directory, home, /etc/workflow-server or the directory of the binary)")
 	s := source(func(flags map[string]string) config.LoadOptions { return config.ProcessOptions(path, flags) })
 	root.AddCommand(
-		newServeCommand(version, s), newConfigCommand(s), newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s),
-		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s),
+		newServeCommand(version, s), newConfigureCommand(version, s), newConfigCommand(s), newDoctorCommand(version, s), newHealthcheckCommand(s),
+		newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s),
+		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s), newServiceCommand(), newInstallCommand(),
 		operator.NewVersionCommand(version), operator.NewManCommand(version, "serve", config.Table()),
 	)
 	operator.CompleteValues(root, config.Table())
 	operator.ShowConfigFlag(root, func(words []string) bool {
-		return len(words) == 0 || words[0] != "version" && words[0] != "completion"
+		return len(words) == 0 || !slices.Contains([]string{"version", "completion", "service"}, words[0])
 	})
 	return root
 }

@@ -21,7 +21,8 @@ func newServeCommand(version string, s source) *cobra.Command {
 		Use:   "serve",
 		Short: "Run the server",
 		Long: `Run the server until it receives SIGINT or SIGTERM. The first start creates an organization,
-an administrator and an access token, which is written to a file in the data directory.
+an administrator and an access token, which is written to a file in the data directory. Until an
+administrator has signed in, each start prints a link that signs the administrator in to the console.
 
 Every setting can be given as a flag, as the environment variable shown after it, or in the
 configuration file; the first of these wins. Secrets have no flags.

@@ -27,7 +27,7 @@ func (v *verifier) verify(state tls.ConnectionState) error {
 	v.trace.Certificates = nil // drop the certificates of a TLS proxy
 	for _, c := range v.seen {
 		v.trace.Certificates = append(v.trace.Certificates, Certificate{
-			Subject: termtext.OneLine(c.Subject.String(), maxText), Issuer: termtext.OneLine(c.Issuer.String(), maxText), NotAfter: c.NotAfter.UTC(),
+			Subject: termtext.OneLine(c.Subject.String(), maxText), Issuer: termtext.OneLine(c.Issuer.String(), maxText), NotBefore: c.NotBefore.UTC(), NotAfter: c.NotAfter.UTC(),
 		})
 	}
 	v.trace.TLSVersion = tls.VersionName(state.Version)
@@ -86,6 +86,7 @@ func (v *verifier) explain(err error) error {
 		return v.fail(err, fmt.Sprintf("the certificate is for %s, not for the URL's host", strings.Join(names(leaf), ", ")),
 			"use a host that the certificate names, or install a certificate for this host on the server")
 	case errors.As(err, &authority):
+		v.trace.Untrusted = true
 		advice := "set ca_certificate_file to a PEM file with that authority's certificate"
 		if len(v.capem) > 0 {
 			advice = "ca_certificate_file does not contain that authority: add its certificate"

@@ -35,10 +35,13 @@ const (
 type Options struct {
 	// CAPEM contains certificate authorities to trust in addition to the system's.
 	CAPEM []byte
-	// Proxy selects the proxy for a request; nil uses the environment.
-	Proxy     func(*http.Request) (*url.URL, error)
+	// Proxy selects the proxy; nil uses the environment.
+	Proxy     Proxy
 	UserAgent string
 }
+
+// Proxy selects the proxy for a request, or nil for none.
+type Proxy func(*http.Request) (*url.URL, error)
 
 // Trace is the result of [Try].
 type Trace struct {
@@ -57,7 +60,9 @@ type Trace struct {
 	Certificates []Certificate `json:"certificates,omitempty"`
 	TLSVersion   string        `json:"tlsVersion,omitempty"`
 	// PrivateCA is true if the system's authorities do not suffice to verify the certificate.
-	PrivateCA   bool   `json:"privateCA,omitempty"`
+	PrivateCA bool `json:"privateCA,omitempty"`
+	// Untrusted is true if no trusted authority issued the certificate.
+	Untrusted   bool   `json:"untrusted,omitempty"`
 	Code        int    `json:"code,omitempty"`
 	ContentType string `json:"contentType,omitempty"`
 	Location    string `json:"location,omitempty"`
@@ -82,9 +87,19 @@ type Report struct {
 
 // Certificate describes a certificate that a server presented.
 type Certificate struct {
-	Subject  string    `json:"subject"`
-	Issuer   string    `json:"issuer"`
-	NotAfter time.Time `json:"notAfter"`
+	Subject   string    `json:"subject"`
+	Issuer    string    `json:"issuer"`
+	NotBefore time.Time `json:"notBefore"`
+	NotAfter  time.Time `json:"notAfter"`
+}
+
+// expiryWarn is how long before its expiry a certificate causes a warning.
+const expiryWarn = 14 * 24 * time.Hour
+
+// ExpiresSoon reports whether a certificate must be renewed now: less than two weeks of its validity
+// remain, or less than a quarter if it is valid for a short time.
+func ExpiresSoon(notBefore, notAfter, now time.Time) bool {
+	return notAfter.Sub(now) < min(expiryWarn, notAfter.Sub(notBefore)/4)
 }
 
 // Reached reports whether all stages up to and including s succeeded.

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/sys/filelock"
 )
 
@@ -119,18 +121,32 @@ func (s *Server) bootstrap(ctx context.Context, notices io.Writer) error {
 	s.log.WithField("organization", s.cfg.Organization).Info("created the first organization and its administrator")
 	hint := ""
 	if !s.cfg.Console().Derived(s.cfg.ExternalURL) {
-		hint = "\nSo that the pulumi CLI links to the console: export PULUMI_CONSOLE_DOMAIN=" + s.cfg.Console().Domain()
+		hint = "\nSo that the pulumi CLI opens and links to the console: export PULUMI_CONSOLE_DOMAIN=" + s.cfg.Console().Domain()
 	}
 	_, err = fmt.Fprintf(notices, `
 Created organization %q and its administrator %q.
 The access token is in %s, which only you can read.
 
 Log in with:  PULUMI_ACCESS_TOKEN=$(cat %s) pulumi login %s
-Console:      %s
-Sign in there with the token, or with the link that this command prints:
-              workflow-server admin sign-in %s --data-dir %s --external-url %s%s
+Console:      %s%s
 
-`, s.cfg.Organization, identity.AdminLogin, path, path, s.cfg.ExternalURL, s.cfg.Console(), identity.AdminLogin, s.cfg.DataDir, s.cfg.ExternalURL, hint)
+`, s.cfg.Organization, identity.AdminLogin, path, path, s.cfg.ExternalURL, s.cfg.Console(), hint)
+	return err
+}
+
+// offerLink prints a link that signs the first administrator in to the console, which shows the next
+// steps. It does so until an administrator has signed in: later, readers of the log must not be able to
+// act as the administrator.
+func (s *Server) offerLink(ctx context.Context, sessions *signin.Service, notices io.Writer) error {
+	key, err := sessions.FirstLink(audit.By(ctx, audit.WayServer, audit.Actor{}))
+	if err != nil || key == "" {
+		return err
+	}
+	_, err = fmt.Fprintf(notices, `Sign in to the console with this link, which is valid for 10 minutes and works once:
+  %s
+For another link, run:  workflow-server admin sign-in %s --data-dir %s --external-url %s
+
+`, s.cfg.Console().SignInLink(key), identity.AdminLogin, s.cfg.DataDir, s.cfg.ExternalURL)
 	return err
 }
 

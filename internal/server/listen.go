@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	stdlog "log" //nolint:depguard // of net/http
 	"net"
 	"net/http"
@@ -15,16 +17,31 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/mholt/acmez/v3"
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/connlimit"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/acme"
 	"workflowagent/internal/server/certfile"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/identity/keyring"
+	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/sys/boundedfile"
 )
 
 // strictTransport tells browsers to use only https for a year (RFC 6797).
 const strictTransport = "max-age=31536000"
+
+// maxAuthorities is the largest size of acme_ca_file in bytes.
+const maxAuthorities = 1 << 20
+
+// certificates provides the certificates of TLS connections.
+type certificates interface {
+	Get(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Leaves returns the current certificates without their chains.
+	Leaves() []*x509.Certificate
+}
 
 // listen listens on host:port, or on a unix socket. It replaces the socket of a server that has ended.
 func listen(ctx context.Context, address string) (net.Listener, error) {
@@ -90,15 +107,19 @@ func (s *Server) openNetwork(ctx context.Context) error {
 		return err
 	}
 	if s.cfg.ExternalURL == "" {
-		if s.cfg.ExternalURL, err = urlOf(s.listener.Addr(), s.cfg.TLSCert != ""); err != nil {
+		if s.cfg.ExternalURL, err = urlOf(s.listener.Addr(), s.cfg.TLS()); err != nil {
 			return err
 		}
+		s.urlNotice = loopbackNotice(s.cfg.ExternalURL)
 	}
 	if s.cfg.TLSCert != "" {
-		if s.certificate, err = certfile.Load(s.cfg.TLSCert, s.cfg.TLSKey, s.logOf("tls")); err != nil {
+		pair, err := certfile.Load(s.cfg.TLSCert, s.cfg.TLSKey, s.logOf("tls"))
+		if err != nil {
 			return err
 		}
-	} else {
+		s.certificate = pair
+	}
+	if !s.cfg.TLS() {
 		s.warnOfPlainText()
 	}
 	if s.cfg.RedirectListen != "" {
@@ -107,13 +128,34 @@ func (s *Server) openNetwork(ctx context.Context) error {
 	return err
 }
 
+// loopbackNotice warns those who create stacks of a URL that the operator has not chosen, if only this machine reaches it.
+func loopbackNotice(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || !protocol.IsLoopback(u.Host) {
+		return ""
+	}
+	return "Stacks store the URL of the server, " + address + ", which only this machine reaches. " +
+		"Before you create stacks to keep, set external_url to the URL that clients use (workflow-server configure)."
+}
+
 // warnOfPlainText logs a warning if clients on other machines connect without TLS.
 func (s *Server) warnOfPlainText() {
 	u, err := url.Parse(s.cfg.ExternalURL)
 	if err == nil && u.Scheme == "http" && !protocol.IsLoopback(u.Host) {
 		s.log.Warn("the external URL begins with http, so access tokens and secrets cross the network in plain text: " +
-			"set tls_cert_file and tls_key_file, or let a proxy terminate TLS and set external_url to its https URL")
+			"set tls_cert_file and tls_key_file or acme_agree_to_terms, or let a proxy terminate TLS and set external_url to its https URL")
+	} else if address := s.plainAddress(); address != "" {
+		s.log.Warnf("the server accepts connections without TLS on %s, so others in the network can read and change what clients send there: "+
+			"let it listen on loopback or a unix socket, or set tls_cert_file and tls_key_file, or acme_agree_to_terms", address)
 	}
+}
+
+// plainAddress returns the address on which other machines can connect without TLS, or "".
+func (s *Server) plainAddress() string {
+	if tcp, ok := s.listener.Addr().(*net.TCPAddr); ok && !s.cfg.TLS() && !tcp.IP.IsLoopback() {
+		return tcp.String()
+	}
+	return ""
 }
 
 // prepareHTTP sets the server for requests. It counts connections where the HTTP server can tell which are idle.
@@ -134,6 +176,9 @@ func (s *Server) prepareHTTP() {
 	if s.certificate != nil {
 		s.http.TLSConfig = &tls.Config{GetCertificate: s.certificate.Get, MinVersion: tls.VersionTLS12}
 	}
+	if s.acme != nil {
+		s.http.TLSConfig.NextProtos = []string{acmez.ACMETLS1Protocol} // in addition to those of HTTP
+	}
 	most, files, enough := connlimit.Files()
 	if !enough {
 		s.log.Warnf("the server can open only %d files, which is too few for %d connections: raise the limit of open files (LimitNOFILE in systemd, ulimit -n)", files, most)
@@ -141,7 +186,7 @@ func (s *Server) prepareHTTP() {
 	s.connections = connlimit.HTTP(s.http, most)
 	s.listener = s.connections.Listener(s.cfg.Trust().Listener(s.listener, s.logOf("http")))
 	if s.redirects != nil {
-		s.redirect = &http.Server{Handler: redirect(s.cfg), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: s.http.ErrorLog}
+		s.redirect = &http.Server{Handler: s.answerChallenges(redirect(s.cfg)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: s.http.ErrorLog}
 		s.redirects = connlimit.HTTP(s.redirect, connlimit.Small).Listener(s.redirects)
 	}
 }
@@ -180,6 +225,50 @@ func redirect(cfg config.Config) http.Handler {
 		}
 		http.Redirect(w, r, to+r.URL.RequestURI(), http.StatusPermanentRedirect) //nolint:gosec // to has a host
 	})
+}
+
+// answerChallenges answers the requests of the ACME authority on port 80.
+func (s *Server) answerChallenges(next http.Handler) http.Handler {
+	if s.acme == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked := url.URL{Host: r.Host}
+		if answer, ok := s.acme.Answer(r.Context(), asked.Hostname(), r.URL.Path); ok {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = io.WriteString(w, answer) // the authority asks again
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newACME returns the certificates from an ACME authority.
+func (s *Server) newACME(ctx context.Context, secrets *keyring.Ring) (*acme.Service, error) {
+	client, err := outbound.Trusting("")
+	if s.cfg.ACMECAFile != "" {
+		client, err = trusting(s.cfg.ACMECAFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return acme.New(ctx, s.db, acme.Options{
+		Log: s.logOf("tls"), Secrets: secrets, Client: client, Names: s.cfg.CertificateNames(), Directory: s.cfg.ACMEDirectory,
+		Email: s.cfg.ACMEEmail, KeyID: s.cfg.ACMEKeyID, Key: s.cfg.ACMEKey.Reveal(), HTTP: s.cfg.RedirectListen != "",
+	})
+}
+
+// trusting returns a client that trusts the authorities in a file, in addition to the system's.
+func trusting(file string) (*outbound.Client, error) {
+	text, err := boundedfile.Read(file, maxAuthorities)
+	if err != nil {
+		return nil, fmt.Errorf("reading acme_ca_file: %w", err)
+	}
+	client, err := outbound.Trusting(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("reading acme_ca_file %s: %w", file, err)
+	}
+	return client, nil
 }
 
 // serve serves a listener until the server stops.

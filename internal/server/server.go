@@ -3,7 +3,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -22,8 +21,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"workflowagent/internal/connlimit"
+	"workflowagent/internal/server/acme"
 	"workflowagent/internal/server/admin"
 	"workflowagent/internal/server/api"
+	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/api/web"
@@ -73,8 +74,9 @@ type Server struct {
 	metrics     *prometheus.Registry
 	handler     http.Handler
 	http        *http.Server
-	certificate *certfile.Pair // nil without TLS
-	redirects   net.Listener   // for redirect, or nil
+	certificate certificates  // nil without TLS
+	acme        *acme.Service // nil without ACME
+	redirects   net.Listener  // for redirect, or nil
 	redirect    *http.Server
 	commands    net.Listener // of control, or nil
 	control     *http.Server
@@ -82,6 +84,7 @@ type Server struct {
 	draining    chan struct{} // closed when the server begins to stop
 	supervision initsystem.Supervision
 	pulse       pulse
+	urlNotice   string        // for those who create stacks, or ""
 
 	// running and metricsToken are what Reload changes.
 	running      config.Config
@@ -160,11 +163,18 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	pages := console.New(console.Deps{
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
-			URL: string(s.cfg.Console()), Draining: s.draining,
+			URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
+		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
 	})
+	if err := s.offerLink(ctx, sessions, notices); err != nil {
+		return nil, err
+	}
+	shown, err := newMirror(s.cfg, version)
+	if err != nil {
+		return nil, err
+	}
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{
 		Log:         s.logOf("api"),
@@ -186,11 +196,23 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		ExternalURL: s.cfg.ExternalURL,
 		Console:     s.cfg.Console(),
 		Limits:      request.Limits{Memory: memory},
+		Mirror:      shown,
+		URLNotice:   s.urlNotice,
 		Server: system.Server{
 			Metrics: s.metrics, MetricsToken: s.currentMetricsToken, Ready: s.ready, Releases: cfg.Releases,
 		},
 	})
 	s.handler = console.Split(routes, observe(pages.Handler()))
+	if s.cfg.ACMETerms {
+		if s.acme, err = s.newACME(ctx, secrets); err != nil {
+			return nil, err
+		}
+		s.certificate = s.acme
+		s.subsystems = append(s.subsystems, Subsystem{Name: "acme", Run: s.acme.Run})
+	}
+	if s.certificate != nil {
+		s.subsystems = append(s.subsystems, newExpiryWatch(s.certificate, s.logOf("tls"), s.metrics).subsystem())
+	}
 	s.prepareHTTP()
 	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console()})
 	if s.cfg.Runners > 0 {
@@ -282,7 +304,11 @@ func OpenDatabase(ctx context.Context, cfg config.Config, log *logrus.Entry) (*s
 }
 
 func databaseOptions(cfg config.Config, log *logrus.Entry) store.Options {
-	return store.Options{Log: log.WithField("subsystem", "store"), BlobDir: filepath.Join(cfg.DataDir, "blobs")}
+	o := store.Options{Log: log.WithField("subsystem", "store"), BlobDir: filepath.Join(cfg.DataDir, "blobs")}
+	if !strings.HasPrefix(cfg.DSN(), "sqlite:") {
+		o.MaxConns = store.ConnsOf(cfg.DatabaseConns)
+	}
+	return o
 }
 
 // OpenExistingDatabase opens the database of a configuration for a command. It returns an error if
@@ -320,6 +346,10 @@ func CheckFiles(cfg config.Config) error {
 	if cfg.TLSCert != "" {
 		errs = append(errs, certfile.Check(cfg.TLSCert, cfg.TLSKey))
 	}
+	if cfg.ACMECAFile != "" {
+		_, err := trusting(cfg.ACMECAFile)
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
@@ -327,12 +357,22 @@ func CheckFiles(cfg config.Config) error {
 // is missing and the database is not shared: on a shared database, a server with a new key could
 // not read the other servers' secrets.
 func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring.Ring, error) {
-	path := cmp.Or(cfg.MasterKeyFile, filepath.Join(cfg.DataDir, "master-key"))
-	key, err := keyring.LoadMasterKey(path, cfg.MasterKeyFile == "")
+	key, err := keyring.LoadMasterKey(cfg.MasterKey(), cfg.MasterKeyFile == "")
 	if err != nil {
 		return nil, err
 	}
 	return keyring.Open(ctx, db, key)
+}
+
+// newMirror returns what shows the doctor how its requests arrive.
+func newMirror(cfg config.Config, version string) (mirror.Server, error) {
+	master, err := keyring.LoadMasterKey(cfg.MasterKey(), false)
+	if err != nil {
+		return mirror.Server{}, err
+	}
+	key, err := keyring.Derive(master, mirror.Purpose)
+	host, _ := os.Hostname() // tells servers apart for people
+	return mirror.Server{Key: key, Trust: cfg.Trust(), Instance: mirror.NewInstance(), Host: host, Version: version}, err
 }
 
 // NewIssuer returns the issuer of a configuration.
@@ -428,6 +468,9 @@ func (s *Server) closeAll() {
 		if l != nil {
 			l.Close()
 		}
+	}
+	if s.acme != nil {
+		s.acme.Close()
 	}
 	if s.db != nil {
 		if err := s.db.Close(); err != nil {

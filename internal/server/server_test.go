@@ -6,8 +6,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/store"
@@ -114,6 +117,61 @@ func TestFirstStartHandsOutATokenOnce(t *testing.T) {
 	}
 	if err := stop(); err != nil {
 		t.Errorf("stopping: %v", err)
+	}
+}
+
+var linkPattern = regexp.MustCompile(`(?m)^  (http://\S+)/-/login/link\?key=(\S+)$`)
+
+// TestFirstLink checks that a server prints a link that signs the administrator in once, until an administrator
+// has signed in.
+func TestFirstLink(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	var keys []string
+	for range 2 { // the link of the second start replaces one that nobody has used
+		var notices bytes.Buffer
+		s := must.Get(New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices))(t)
+		link := linkPattern.FindStringSubmatch(notices.String())
+		if link == nil || link[1] != s.URL() || !strings.Contains(notices.String(), "10 minutes") {
+			t.Fatalf("the notices are %s", notices.String())
+		}
+		keys = append(keys, link[2])
+		if len(keys) == 1 {
+			s.closeAll()
+			continue
+		}
+		stop := run(t, s)
+		use := func(key string) int {
+			client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			res := must.Get(client.PostForm(s.URL()+"/-/login/link", url.Values{"key": {key}}))(t)
+			_ = res.Body.Close()
+			return res.StatusCode
+		}
+		for i, want := range []int{http.StatusSeeOther, http.StatusUnprocessableEntity} {
+			if got := use(keys[1]); got != want {
+				t.Errorf("use %d of the link: status %d, want %d", i+1, got, want)
+			}
+		}
+		if got := use(keys[1][:len(keys[1])-1] + "x"); got != http.StatusUnprocessableEntity {
+			t.Errorf("a guessed link: status %d", got)
+		}
+		must.OK(t, stop())
+	}
+	var notices bytes.Buffer
+	s := must.Get(New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices))(t)
+	s.closeAll()
+	if notices.Len() > 0 {
+		t.Errorf("after a sign-in, the server prints %s", notices.String())
+	}
+}
+
+func TestLoopbackNotice(t *testing.T) {
+	for _, flags := range []map[string]string{nil, {"external_url": "http://127.0.0.1:8800"}} {
+		c := must.Get(configWith(t, t.TempDir(), flags))(t)
+		s := must.Get(New(t.Context(), c, "v1", storetest.Log(), io.Discard))(t)
+		s.closeAll()
+		if want := flags == nil; (s.urlNotice != "") != want {
+			t.Errorf("%v: the notice is %q", flags, s.urlNotice)
+		}
 	}
 }
 

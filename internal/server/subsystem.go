@@ -65,6 +65,9 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 	}
 }
 
+// remindEvery is the interval between warnings of a certificate that expires soon.
+const remindEvery = 12 * time.Hour
+
 func (s *Server) ownSubsystems() []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, s.cfg.UpdateLease/10))
 	keep := retention.New(s.db, s.logOf("retention"), retention.Policy{
@@ -101,6 +104,14 @@ func (s *Server) ownSubsystems() []Subsystem {
 		{Name: "expired-tokens", Exclusive: true, Run: func(ctx context.Context) error {
 			return every(ctx, time.Hour, s.identity.DeleteExpired)
 		}},
+	}
+	if s.certificate != nil {
+		own = append(own, Subsystem{Name: "certificate", Run: func(ctx context.Context) error {
+			return every(ctx, remindEvery, func(context.Context) error {
+				s.certificate.Remind()
+				return nil
+			})
+		}})
 	}
 	if s.db.Shared() {
 		own = append(own, newSkewWatch(s.db, s.logOf("clock"), s.metrics).subsystem())

@@ -214,11 +214,7 @@ func (c *Config) Settings() []settings.Setting {
 }
 
 // InvalidError is an error in the command line or the configuration, which a retry does not fix.
-type InvalidError struct{ err error }
+type InvalidError = settings.InvalidError
 
 // Invalid marks an error as an [InvalidError].
-func Invalid(err error) error { return InvalidError{err} }
-
-func (e InvalidError) Error() string { return e.err.Error() }
-
-func (e InvalidError) Unwrap() error { return e.err }
+func Invalid(err error) error { return settings.Invalid(err) }

@@ -3,8 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -41,12 +39,5 @@ func Target(o LoadOptions) (string, error) {
 // ReadText returns the text of a configuration file that is about to be changed, after the same
 // checks as [Load]. It returns nil if the file does not exist.
 func ReadText(path string, o LoadOptions) ([]byte, error) {
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	file, err := conffile.Read(path, o.UID, atRisk)
-	if file.Text == nil && err == nil {
-		return []byte{}, nil
-	}
-	return file.Text, err
+	return conffile.ReadText(path, o.UID, atRisk)
 }

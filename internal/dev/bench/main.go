@@ -66,6 +66,7 @@ func measurements() []measurement {
 		{"queue", "many short jobs of one organization", false, fleet.Queue},
 		{"burst", "jobs that start together, and a constant rate of jobs", false, fleet.Burst},
 		{"agents", "a server with many idle agents", false, fleet.Agents},
+		{"flood", "running jobs while strangers flood the server", false, fleet.Flood},
 		{"pages", "pages of the console of a large server", false, fleet.Pages},
 		{"up", "pulumi up of new resources with the CLI's defaults", false, state.Up},
 		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", false, state.Operations},

@@ -141,12 +141,12 @@ func PostgresDSN(t testing.TB) string {
 	return shared.database(t, shared.migrated(t))
 }
 
-// PostgresOwn starts a PostgreSQL server that stops when the test finishes. It returns the address of a database
-// without tables.
-func PostgresOwn(t testing.TB) string {
+// PostgresOwn starts a PostgreSQL server with settings that stops when the test finishes. It returns the address of a
+// database without tables.
+func PostgresOwn(t testing.TB, settings ...string) string {
 	t.Helper()
 	shared.require(t)
-	dsn, stop, err := postgres.Start(t.Context(), t.TempDir())
+	dsn, stop, err := postgres.Start(t.Context(), t.TempDir(), settings...)
 	if err != nil {
 		t.Fatalf("starting PostgreSQL: %v", err)
 	}
@@ -334,7 +334,12 @@ func (s *server) address(t testing.TB, database string) string {
 
 // admin runs a statement on a connection of the superuser.
 func (s *server) admin(ctx context.Context, statement string) error {
-	db, err := sql.Open("pgx", s.dsn)
+	return Execute(ctx, s.dsn, statement)
+}
+
+// Execute runs a statement on the PostgreSQL database at an address, as an operator does.
+func Execute(ctx context.Context, dsn, statement string) error {
+	db, err := sql.Open("pgx", dsn)
 	if err != nil {
 		return err
 	}

@@ -3,19 +3,17 @@ package configure
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/settings"
+	"workflowagent/internal/settings/setup"
 )
 
-const maxTries = 5
-
 // ask prompts for the settings that an agent needs. An empty response keeps the value in brackets.
-func (o Options) ask(ctx context.Context, t *terminal, path string, text []byte) ([]settings.Change, error) {
+func (o Options) ask(ctx context.Context, t *setup.Terminal, path string, text []byte) ([]settings.Change, error) {
 	// The prompts show the values in the file, regardless of the environment.
 	fileOnly := o.Load
 	fileOnly.Environ = nil
@@ -24,34 +22,14 @@ func (o Options) ask(ctx context.Context, t *terminal, path string, text []byte)
 		return nil, config.Invalid(fmt.Errorf("correct the file first, or remove it:\n%w", err))
 	}
 	fmt.Fprintln(o.Out, "Press Enter to keep the value in [brackets]. Nothing is written before the last answer.")
-	var changes []settings.Change
-	question := func(key, prompt, current string) error {
-		for range maxTries {
-			change, err := o.question(ctx, t, key, prompt, current)
-			if err != nil {
-				return err
-			}
-			if change.Value == "" || change.Value == current {
-				return nil // the value is kept, even if its check failed
-			}
-			changes = slices.DeleteFunc(changes, func(earlier settings.Change) bool { return earlier.Key == key })
-			changes = append(changes, change)
-			ok, err := o.checkAnswer(ctx, t, path, text, changes)
-			if ok || err != nil {
-				return err
-			}
-			fmt.Fprintln(o.Out, "Correct the answer, or press Enter to keep it.")
-			current = change.Value
-			if config.Table().IsSecret(key) {
-				current = "the one just given"
-			}
-		}
-		return nil
+	questions := &setup.Interview{Terminal: t, Out: o.Out, Table: config.Table(), Dirs: o.Load.Dirs()}
+	questions.Check = func(ctx context.Context, changes []settings.Change) (bool, error) {
+		return o.checkAnswer(ctx, t, path, text, changes)
 	}
 	if o.ServiceURL == "" {
-		err = question("service_url", "URL of the control plane", now.ServiceURL)
+		err = questions.Ask(ctx, "service_url", "URL of the control plane", now.ServiceURL)
 	} else {
-		changes, err = o.fromFlags()
+		questions.Changes, err = o.fromFlags()
 	}
 	if err != nil {
 		return nil, err
@@ -63,17 +41,17 @@ func (o Options) ask(ctx context.Context, t *terminal, path string, text []byte)
 		if now.HasToken() {
 			current = "the configured one"
 		}
-		if err := question("token", "Token of the agent pool, not shown", current); err != nil {
+		if err := questions.Ask(ctx, "token", "Token of the agent pool, not shown", current); err != nil {
 			return nil, err
 		}
 	}
-	if err := question("deploy_target", "Where jobs run: docker, or process (no isolation)", string(now.DeployTarget)); err != nil {
+	if err := questions.Ask(ctx, "deploy_target", "Where jobs run: docker, or process (no isolation)", string(now.DeployTarget)); err != nil {
 		return nil, err
 	}
-	return changes, nil
+	return questions.Changes, nil
 }
 
-func (o Options) checkAnswer(ctx context.Context, t *terminal, path string, text []byte, changes []settings.Change) (bool, error) {
+func (o Options) checkAnswer(ctx context.Context, t *setup.Terminal, path string, text []byte, changes []settings.Change) (bool, error) {
 	if o.NoCheck {
 		return true, nil
 	}
@@ -87,14 +65,14 @@ func (o Options) checkAnswer(ctx context.Context, t *terminal, path string, text
 	}
 	report, err := daemon.Examine(ctx, doctor.Options{
 		Config: loaded, Version: o.Version, UserAgent: daemon.UserAgent(o.Version), Only: checksOf[changes[len(changes)-1].Key],
-		Done: func(r doctor.Result) {
-			if r.Status == doctor.Fail {
-				doctor.Print(o.Out, r, t.coloured())
+		Done: func(r checkup.Result) {
+			if r.Status == checkup.StatusFail {
+				checkup.Print(o.Out, r, t.Coloured())
 			}
 		},
 	})
 	if ctx.Err() != nil {
-		return false, errStopped
+		return false, setup.ErrStopped
 	}
 	return report.OK, err
 }
@@ -109,33 +87,4 @@ func (o Options) lacksToken(path string, text []byte) bool {
 	fileOnly.Environ = nil
 	now, err := config.LoadText(fileOnly, path, text)
 	return err == nil && !now.HasToken() && !now.UsesOIDC()
-}
-
-// question prompts until the response is valid. An empty response keeps current, unless current is
-// empty.
-func (o Options) question(ctx context.Context, t *terminal, key, prompt, current string) (settings.Change, error) {
-	if current != "" {
-		prompt += " [" + current + "]"
-	}
-	for range maxTries {
-		read := t.line
-		if config.Table().IsSecret(key) {
-			read = t.secret
-		}
-		answer, err := read(ctx, prompt+": ")
-		if err != nil {
-			return settings.Change{}, err
-		}
-		answer = strings.TrimSpace(answer)
-		if answer == "" && current == "" {
-			fmt.Fprintln(o.Out, "An answer is required.")
-			continue
-		}
-		change, err := config.Table().Check(settings.Change{Key: key, Value: answer}, o.Load.Dirs())
-		if err == nil {
-			return change, nil
-		}
-		fmt.Fprintln(o.Out, err)
-	}
-	return settings.Change{}, config.Invalid(fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries))
 }

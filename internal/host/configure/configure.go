@@ -3,19 +3,18 @@
 package configure
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/host/daemon"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/settings"
-	"workflowagent/internal/settings/conffile"
+	"workflowagent/internal/settings/setup"
 )
 
 // Options configure [Run].
@@ -34,8 +33,6 @@ type Options struct {
 	NoCheck bool // write the file without checking the server and the host
 }
 
-var errStopped = errors.New("stopped; nothing was written")
-
 // Run writes the configuration file. If it does not, it returns an error with the reason.
 func Run(ctx context.Context, o Options) error {
 	path, err := config.Target(o.Load)
@@ -47,7 +44,8 @@ func Run(ctx context.Context, o Options) error {
 		return config.Invalid(err)
 	}
 	fmt.Fprintf(o.Out, "Configuration file: %s\n", path)
-	terminal, asking := o.terminal()
+	terminal := setup.TerminalOf(o.In, o.Out)
+	asking := terminal != nil && !o.flags().Given()
 	if terminal != nil && !asking {
 		asking = o.lacksToken(path, text)
 	}
@@ -72,13 +70,13 @@ func Run(ctx context.Context, o Options) error {
 		err = loaded.Validate()
 	}
 	if err != nil {
-		return config.Invalid(fmt.Errorf("nothing was written, because an agent cannot run with these settings:\n%s", o.nameFlags(err, path)))
+		return config.Invalid(fmt.Errorf("nothing was written, because an agent cannot run with these settings:\n%s", o.flags().Describe(err, path)))
 	}
 	if err := o.check(ctx, loaded, terminal, asking); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return errStopped
+		return setup.ErrStopped
 	}
 	return o.write(ctx, path, text, edited, changes, loaded)
 }
@@ -94,15 +92,15 @@ var (
 
 // check runs the checks. If a check fails, check returns an error unless the operator confirms that
 // the file must be written anyway.
-func (o Options) check(ctx context.Context, loaded *config.Config, asker *terminal, asking bool) error {
+func (o Options) check(ctx context.Context, loaded *config.Config, asker *setup.Terminal, asking bool) error {
 	if o.NoCheck {
 		return nil
 	}
 	report, err := daemon.Examine(ctx, doctor.Options{
 		Config: loaded, Version: o.Version, UserAgent: daemon.UserAgent(o.Version), Only: checks,
-		Done: func(r doctor.Result) {
-			if r.Status != doctor.Skip {
-				doctor.Print(o.Out, r, asker.coloured())
+		Done: func(r checkup.Result) {
+			if r.Status != checkup.StatusSkip {
+				checkup.Print(o.Out, r, asker.Coloured())
 			}
 		},
 	})
@@ -110,39 +108,23 @@ func (o Options) check(ctx context.Context, loaded *config.Config, asker *termin
 	case err != nil:
 		return err
 	case ctx.Err() != nil:
-		return errStopped
+		return setup.ErrStopped
 	case report.OK:
 		return nil
 	}
 	if asking {
-		answer, err := asker.line(ctx, "A check failed. Write the file nevertheless? [y/N]: ")
-		if err != nil {
+		write, err := asker.Confirm(ctx, "A check failed. Write the file nevertheless?")
+		if err != nil || write {
 			return err
-		}
-		if answer := strings.ToLower(answer); answer == "y" || answer == "yes" {
-			return nil
 		}
 	}
 	return errors.New("nothing was written, because a check failed; fix the cause, or use --no-check")
 }
 
 func (o Options) write(ctx context.Context, path string, was, text []byte, changes []settings.Change, loaded *config.Config) error {
-	if was != nil && bytes.Equal(was, text) {
-		fmt.Fprintln(o.Out, "Nothing to change: the file has these settings.")
-		return nil
-	}
-	note, err := conffile.Write(path, text)
-	if err != nil {
-		return fmt.Errorf("%w; nothing was changed", err)
-	}
-	fmt.Fprintf(o.Out, "Wrote %s.\n", path)
-	if note != "" {
-		fmt.Fprintf(o.Out, "Note: %s.\n", note)
-	}
-	for _, change := range changes {
-		if source := loaded.Source(change.Key); source.Kind == settings.FromEnv {
-			fmt.Fprintf(o.Out, "Note: the variable %s is set here and overrides %s in the file.\n", source.Name, change.Key)
-		}
+	written, err := setup.Edit{Path: path, Was: was, Text: text, Changes: changes, Source: loaded.Source}.Write(o.Out)
+	if err != nil || !written {
+		return err
 	}
 	next := "To check everything else, run doctor. Then start the agent with run, or its service with service start."
 	if _, err := control.FindRunning(ctx, loaded.StateDirectory, ""); err == nil {

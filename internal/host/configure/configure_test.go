@@ -5,22 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"github.com/creack/pty"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/dev/dialogue"
 	"workflowagent/internal/protocol"
 )
 
@@ -240,102 +235,30 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-type dialogue struct {
-	t    *testing.T
-	cmd  *exec.Cmd
-	pty  *os.File
-	seen strings.Builder
-	at   int // end of the expected output so far
-	end  time.Time
-}
-
-func (w *site) onTerminal(t *testing.T) *dialogue {
+func (w *site) onTerminal(t *testing.T) *dialogue.Dialogue {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	// The shell leads the session and waits until its output has been read, because the end of a
-	// session discards unread output.
-	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `trap : INT; "$0"; code=$?; stty -a; echo "ended with $code."; read -r _`, self)
-	cmd.Env = append(os.Environ(), fileToWrite+"="+w.file, "NO_COLOR=1")
-	f, err := pty.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.Close() })
-	return &dialogue{t: t, cmd: cmd, pty: f, end: time.Now().Add(time.Minute)}
-}
-
-func (d *dialogue) expect(text string) {
-	d.t.Helper()
-	for {
-		if _, found, ok := strings.Cut(d.seen.String()[d.at:], text); ok {
-			d.at = d.seen.Len() - len(found)
-			return
-		}
-		if !d.read() {
-			d.t.Fatalf("the terminal does not show %q, but: %s", text, d.seen.String())
-		}
-	}
-}
-
-func (d *dialogue) read() bool {
-	if err := d.pty.SetReadDeadline(d.end); err != nil {
-		d.t.Fatal(err)
-	}
-	buf := make([]byte, 4096)
-	n, err := d.pty.Read(buf)
-	d.seen.Write(buf[:n])
-	return err == nil
-}
-
-func (d *dialogue) say(text string) {
-	d.t.Helper()
-	if _, err := io.WriteString(d.pty, text); err != nil {
-		d.t.Fatal(err)
-	}
-}
-
-// ended waits until the command has exited. It returns the exit code, and the terminal's output and
-// final modes.
-func (d *dialogue) ended() (int, string) {
-	d.t.Helper()
-	d.expect("ended with ")
-	from := d.at
-	d.expect(".")
-	code, err := strconv.Atoi(d.seen.String()[from : d.at-1])
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.say("\n")
-	for d.read() {
-	}
-	_ = d.cmd.Wait() // the shell's exit code can be ignored
-	return code, d.seen.String()
+	return dialogue.Start(t, fileToWrite+"="+w.file)
 }
 
 func TestConfigureOnATerminal(t *testing.T) {
 	w := newSite(t)
 	d := w.onTerminal(t)
-	d.expect("URL of the control plane [https://api.pulumi.com]: ")
-	d.say("ftp://nonsense\n")
-	d.expect("has a scheme")
-	d.expect("URL of the control plane")
-	d.say("http://127.0.0.1:1\n") // the value is checked immediately, and the prompt is repeated
-	d.expect("fail  TCP")
-	d.expect("URL of the control plane [http://127.0.0.1:1]: ")
-	d.say(strings.TrimPrefix(w.url, "http://") + "\n") // for a loopback address without a scheme, the scheme is http
-	d.expect("Token of the agent pool, not shown: ")
-	d.say("\n")
-	d.expect("An answer is required.")
-	d.expect("not shown: ")
-	d.say(goodToken + "\n")
-	d.expect("Where jobs run: docker, or process (no isolation) [docker]: ")
-	d.say("process\n")
-	code, shown := d.ended()
+	d.Expect("URL of the control plane [https://api.pulumi.com]: ")
+	d.Say("ftp://nonsense\n")
+	d.Expect("has a scheme")
+	d.Expect("URL of the control plane")
+	d.Say("http://127.0.0.1:1\n") // the value is checked immediately, and the prompt is repeated
+	d.Expect("fail  TCP")
+	d.Expect("URL of the control plane [http://127.0.0.1:1]: ")
+	d.Say(strings.TrimPrefix(w.url, "http://") + "\n") // for a loopback address without a scheme, the scheme is http
+	d.Expect("Token of the agent pool, not shown: ")
+	d.Say("\n")
+	d.Expect("An answer is required.")
+	d.Expect("not shown: ")
+	d.Say(goodToken + "\n")
+	d.Expect("Where jobs run: docker, or process (no isolation) [docker]: ")
+	d.Say("process\n")
+	code, shown := d.Ended()
 	if strings.Contains(shown, "0123456789") {
 		t.Errorf("the token shows: %s", shown)
 	}
@@ -348,13 +271,13 @@ func TestConfigureOnATerminal(t *testing.T) {
 	}
 	// Pressing Enter keeps every value.
 	d = w.onTerminal(t)
-	d.expect("[" + w.url + "]: ")
-	d.say("\n")
-	d.expect("[the configured one]: ")
-	d.say("\n")
-	d.expect("[process]: ")
-	d.say("\n")
-	if code, shown := d.ended(); code != exitOK || !strings.Contains(shown, "Nothing to change") || w.content(t) != before {
+	d.Expect("[" + w.url + "]: ")
+	d.Say("\n")
+	d.Expect("[the configured one]: ")
+	d.Say("\n")
+	d.Expect("[process]: ")
+	d.Say("\n")
+	if code, shown := d.Ended(); code != exitOK || !strings.Contains(shown, "Nothing to change") || w.content(t) != before {
 		t.Errorf("exit code %d: %s", code, shown)
 	}
 }
@@ -365,11 +288,11 @@ func TestConfigureURLOnATerminal(t *testing.T) {
 	w := newSite(t)
 	t.Setenv(urlFlag, w.url)
 	d := w.onTerminal(t)
-	d.expect("Token of the agent pool, not shown: ")
-	d.say(goodToken + "\n")
-	d.expect("[docker]: ")
-	d.say("process\n")
-	if code, shown := d.ended(); code != exitOK || strings.Contains(shown, "URL of the control plane") || !strings.Contains(shown, "Wrote "+w.file) {
+	d.Expect("Token of the agent pool, not shown: ")
+	d.Say(goodToken + "\n")
+	d.Expect("[docker]: ")
+	d.Say("process\n")
+	if code, shown := d.Ended(); code != exitOK || strings.Contains(shown, "URL of the control plane") || !strings.Contains(shown, "Wrote "+w.file) {
 		t.Fatalf("exit code %d: %s", code, shown)
 	}
 	before := w.content(t)
@@ -377,7 +300,7 @@ func TestConfigureURLOnATerminal(t *testing.T) {
 		t.Errorf("the file holds\n%s", before)
 	}
 	d = w.onTerminal(t)
-	if code, shown := d.ended(); code != exitOK || strings.Contains(shown, "Token of the agent pool") || w.content(t) != before {
+	if code, shown := d.Ended(); code != exitOK || strings.Contains(shown, "Token of the agent pool") || w.content(t) != before {
 		t.Errorf("the second time: exit code %d: %s", code, shown)
 	}
 }
@@ -387,18 +310,18 @@ func TestConfirmsAFailedCheck(t *testing.T) {
 	for answer, want := range map[string]int{"\n": exitFailed, "y\n": exitOK} {
 		w := newSite(t)
 		d := w.onTerminal(t)
-		d.expect("]: ")
-		d.say(w.url + "\n")
-		d.expect("not shown: ")
-		d.say("pul-wrong\n")
-		d.expect("the server rejects the token")
-		d.expect("[the one just given]: ")
-		d.say("\n")
-		d.expect("[docker]: ")
-		d.say("process\n")
-		d.expect("nevertheless? [y/N]: ")
-		d.say(answer)
-		code, shown := d.ended()
+		d.Expect("]: ")
+		d.Say(w.url + "\n")
+		d.Expect("not shown: ")
+		d.Say("pul-wrong\n")
+		d.Expect("the server rejects the token")
+		d.Expect("[the one just given]: ")
+		d.Say("\n")
+		d.Expect("[docker]: ")
+		d.Say("process\n")
+		d.Expect("nevertheless? [y/N]: ")
+		d.Say(answer)
+		code, shown := d.Ended()
 		_, err := os.Stat(w.file)
 		if code != want || (err == nil) != (want == exitOK) {
 			t.Errorf("%q: exit code %d, file %v: %s", answer, code, err, shown)
@@ -412,11 +335,11 @@ func TestConfigureInterrupted(t *testing.T) {
 	for name, key := range map[string]string{"ctrl-c": "\x03", "end of input": "\x04"} {
 		w := newSite(t)
 		d := w.onTerminal(t)
-		d.expect("]: ")
-		d.say(w.url + "\n")
-		d.expect("not shown: ")
-		d.say(key)
-		code, shown := d.ended()
+		d.Expect("]: ")
+		d.Say(w.url + "\n")
+		d.Expect("not shown: ")
+		d.Say(key)
+		code, shown := d.Ended()
 		if _, err := os.Stat(w.file); code != exitFailed || err == nil || !strings.Contains(shown, "nothing was written") {
 			t.Errorf("%s: exit code %d, file %v: %s", name, code, err, shown)
 		}
@@ -428,11 +351,11 @@ func TestConfigureInterrupted(t *testing.T) {
 func TestConfigureRestoresTheTerminal(t *testing.T) {
 	w := newSite(t)
 	d := w.onTerminal(t)
-	d.expect("]: ")
-	d.say(w.url + "\n")
-	d.expect("not shown: ")
-	d.say("\x03")
-	if _, shown := d.ended(); !strings.Contains(shown, " echo ") || strings.Contains(shown, " -echo ") {
+	d.Expect("]: ")
+	d.Say(w.url + "\n")
+	d.Expect("not shown: ")
+	d.Say("\x03")
+	if _, shown := d.Ended(); !strings.Contains(shown, " echo ") || strings.Contains(shown, " -echo ") {
 		t.Errorf("the terminal is left as %s", shown)
 	}
 }

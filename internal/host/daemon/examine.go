@@ -13,12 +13,13 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/instance"
 	"workflowagent/internal/agent/pooltoken"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/host/doctor"
 	"workflowagent/internal/protocol"
 )
 
 // Examine runs the doctor on a configuration. An error concerns only the cleanup.
-func Examine(ctx context.Context, o doctor.Options) (doctor.Report, error) {
+func Examine(ctx context.Context, o doctor.Options) (checkup.Report, error) {
 	c := o.Config
 	if c == nil {
 		return doctor.Run(ctx, o), nil

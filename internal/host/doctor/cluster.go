@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/kubernetes"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/workflow"
 )
 
@@ -32,73 +33,73 @@ func (e *examination) inPods() bool {
 	return e.opts.Config != nil && e.opts.Config.DeployTarget == config.TargetKubernetes
 }
 
-func (e *examination) checkCluster(ctx context.Context) Result {
+func (e *examination) checkCluster(ctx context.Context) checkup.Result {
 	if e.opts.Cluster == nil || e.opts.Pods == nil {
-		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of the Kubernetes target")
+		return checkup.Fail(e.opts.ExecutorErr.Error(), "correct the configuration of the Kubernetes target")
 	}
 	if e.opts.Offline {
 		return offline()
 	}
 	facts, err := e.opts.Cluster.Examine(ctx, e.opts.AgentNamespace)
 	if err != nil {
-		return fail(err.Error(), "check the agent's service account or kubeconfig, and its connection to the cluster")
+		return checkup.Fail(err.Error(), "check the agent's service account or kubeconfig, and its connection to the cluster")
 	}
 	e.cluster = facts
 	if least, old := facts.TooOld(); old {
-		return fail(fmt.Sprintf("the cluster at %s has Kubernetes %s, but jobs need %s or later", facts.Host, facts.Version, least), "upgrade the cluster")
+		return checkup.Fail(fmt.Sprintf("the cluster at %s has Kubernetes %s, but jobs need %s or later", facts.Host, facts.Version, least), "upgrade the cluster")
 	}
-	return ok(fmt.Sprintf("Kubernetes %s at %s", facts.Version, facts.Host))
+	return checkup.OK(fmt.Sprintf("Kubernetes %s at %s", facts.Version, facts.Host))
 }
 
-func (e *examination) checkRights(context.Context) Result {
+func (e *examination) checkRights(context.Context) checkup.Result {
 	namespace := e.opts.Pods.Namespace()
 	if len(e.cluster.Missing) > 0 {
 		advice := fmt.Sprintf("create the installation's Role and RoleBinding in namespace %s, and the namespace if it is missing", namespace)
-		return fail("the agent lacks rights that jobs need", advice, e.cluster.Missing...)
+		return checkup.Fail("the agent lacks rights that jobs need", advice, e.cluster.Missing...)
 	}
 	if len(e.cluster.Wide) > 0 {
-		return warn("the agent has rights that it does not need, and that anyone who controls it could use",
+		return checkup.Warn("the agent has rights that it does not need, and that anyone who controls it could use",
 			"bind its service account only to the installation's Role", e.cluster.Wide...)
 	}
-	return ok("the agent has exactly the rights that it needs in namespace " + namespace)
+	return checkup.OK("the agent has exactly the rights that it needs in namespace " + namespace)
 }
 
-func (e *examination) checkNamespace(context.Context) Result {
+func (e *examination) checkNamespace(context.Context) checkup.Result {
 	namespace, level := e.opts.Pods.Namespace(), e.cluster.PodSecurity
 	switch {
 	case namespace == e.opts.AgentNamespace:
-		return warn("jobs run in the agent's own namespace "+namespace+", where a job that can create pods can read the agent's token",
+		return checkup.Warn("jobs run in the agent's own namespace "+namespace+", where a job that can create pods can read the agent's token",
 			"set kubernetes_namespace to a namespace for jobs only")
 	case !e.cluster.Readable:
-		return ok("jobs run in namespace " + namespace + ", whose labels the agent may not read")
+		return checkup.OK("jobs run in namespace " + namespace + ", whose labels the agent may not read")
 	case level == "" || level == "privileged":
-		return warn("namespace "+namespace+" enforces no Pod Security Standard, so anyone who controls the agent can create privileged pods there",
+		return checkup.Warn("namespace "+namespace+" enforces no Pod Security Standard, so anyone who controls the agent can create privileged pods there",
 			"add the label pod-security.kubernetes.io/enforce=baseline to it, or restricted")
 	}
-	return ok("jobs run in namespace " + namespace + ", which enforces the Pod Security Standard " + level)
+	return checkup.OK("jobs run in namespace " + namespace + ", which enforces the Pod Security Standard " + level)
 }
 
 // checkAdmission has the cluster check the pod of the trial job without creating it.
-func (e *examination) checkAdmission(ctx context.Context) Result {
+func (e *examination) checkAdmission(ctx context.Context) checkup.Result {
 	image, _, err := e.podImage()
 	if err != nil {
-		return fail(splitAdvice(err.Error(), ""))
+		return checkup.Fail(splitAdvice(err.Error(), ""))
 	}
 	spec := e.trialSpec()
 	spec.Image = &workflow.Image{Reference: image}
 	spec.Workspace = strings.Repeat("0", 64) // the cluster can refuse the volume
 	verdict, err := e.opts.Cluster.TryPod(ctx, spec)
 	if err != nil {
-		return fail(err.Error(), "correct the settings of the Kubernetes target, then run doctor again")
+		return checkup.Fail(err.Error(), "correct the settings of the Kubernetes target, then run doctor again")
 	}
 	if verdict.Cause != "" {
-		return fail("the cluster refuses the pods of jobs: "+verdict.Words, refusalAdvice(verdict.Cause, e.opts.Pods.Namespace()))
+		return checkup.Fail("the cluster refuses the pods of jobs: "+verdict.Words, refusalAdvice(verdict.Cause, e.opts.Pods.Namespace()))
 	}
 	if len(verdict.Warnings) > 0 {
-		return warn("the cluster accepts the pods of jobs, but warns", "change the pod template, so that it meets what the namespace asks for",
+		return checkup.Warn("the cluster accepts the pods of jobs, but warns", "change the pod template, so that it meets what the namespace asks for",
 			slices.Concat(verdict.Warnings, verdict.Changed)...)
 	}
-	return ok("the cluster accepts the pods of jobs", verdict.Changed...)
+	return checkup.OK("the cluster accepts the pods of jobs", verdict.Changed...)
 }
 
 func refusalAdvice(cause, namespace string) string {
@@ -117,19 +118,19 @@ func refusalAdvice(cause, namespace string) string {
 	return "change the pod template, or the policy that refuses the pod; config pod prints the pod"
 }
 
-func (e *examination) checkTemplate(context.Context) Result {
+func (e *examination) checkTemplate(context.Context) checkup.Result {
 	if e.opts.Pods == nil {
-		return skip("no configuration of pods can be read") // the check of the cluster has the error
+		return checkup.Skip("no configuration of pods can be read") // the check of the cluster has the error
 	}
 	origin, notes := e.opts.Pods.Origin(), e.opts.Pods.Notes()
 	switch {
 	case origin == "":
-		return ok("no pod template")
+		return checkup.OK("no pod template")
 	case len(notes) > 0:
-		return warn("the pod template from "+origin+" weakens the isolation of jobs, or limits their time",
+		return checkup.Warn("the pod template from "+origin+" weakens the isolation of jobs, or limits their time",
 			"check that each point is intended; config pod prints the pod", notes...)
 	}
-	return ok("the pod template from " + origin + " is valid")
+	return checkup.OK("the pod template from " + origin + " is valid")
 }
 
 // podImage returns the image of the trial job in a pod, and whether the administrator named it. The

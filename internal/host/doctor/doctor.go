@@ -12,43 +12,10 @@ import (
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sys/diskspace"
 )
-
-// Status is the outcome of a check.
-type Status string
-
-// The possible outcomes. A check is skipped if it does not apply, or if a check that it needs
-// failed or was skipped.
-const (
-	OK   Status = "ok"
-	Warn Status = "warn" // the agent works, but with a problem
-	Fail Status = "fail"
-	Skip Status = "skip"
-)
-
-// Result is the result of one check.
-type Result struct {
-	Name   string `json:"name"`  // stable, for use by programs
-	Title  string `json:"title"` // for display
-	Status Status `json:"status"`
-	// Found describes the finding in one line.
-	Found string `json:"found"`
-	// Details contains additional lines of the finding.
-	Details []string `json:"details,omitempty"`
-	// Advice is the suggested action, or empty if no action is needed.
-	Advice       string `json:"advice,omitempty"`
-	Milliseconds int64  `json:"milliseconds"`
-}
-
-// Report contains the results of all checks, in order.
-type Report struct {
-	Version string    `json:"version"` // the agent's version
-	Time    time.Time `json:"time"`
-	OK      bool      `json:"ok"` // true if no check failed
-	Checks  []Result  `json:"checks"`
-}
 
 // Engine is the part of a Docker Engine that the doctor uses. [docker.Executor] implements it.
 type Engine interface {
@@ -100,7 +67,7 @@ type Options struct {
 	Progress func(line string)
 	// Done is called with each result as soon as the result is known, in the order of the report.
 	// It can be nil.
-	Done func(Result)
+	Done func(checkup.Result)
 
 	// Proxy returns the proxy for a request. If it is nil, the environment determines the proxy.
 	Proxy func(*http.Request) (*url.URL, error)
@@ -114,32 +81,22 @@ type Options struct {
 }
 
 const (
-	usualLimit = 10 * time.Second
 	pullLimit  = 10 * time.Minute
 	trialLimit = 2 * time.Minute
 )
 
 // Run runs the checks, independent ones concurrently. When ctx is canceled, it skips the remaining
 // checks. It always removes the trial job.
-func Run(ctx context.Context, o Options) Report {
+func Run(ctx context.Context, o Options) checkup.Report {
 	if o.Limit <= 0 {
-		o.Limit = usualLimit
+		o.Limit = checkup.UsualLimit
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
-	}
-	if o.Done == nil {
-		o.Done = func(Result) {}
 	}
 	if o.Disk == nil {
 		o.Disk = diskspace.Of
 	}
 	e := &examination{opts: o}
-	report := Report{Version: o.Version, Time: time.Now().UTC(), OK: true}
-	runAll(ctx, e.plan(), func(r Result) {
-		report.Checks = append(report.Checks, r)
-		report.OK = report.OK && r.Status != Fail
-		o.Done(r)
-	})
-	return report
+	return checkup.Plan{Version: o.Version, Checks: e.plan(), Only: o.Only, Limit: o.Limit, Done: o.Done}.Run(ctx)
 }

@@ -21,6 +21,7 @@ import (
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
 )
@@ -98,7 +99,7 @@ func (w *fixture) remove(t *testing.T, name string) {
 
 func (w *fixture) set(settings ...string) { w.settings = append(w.settings, settings...) }
 
-func (w *fixture) examine(t *testing.T, names ...string) Report {
+func (w *fixture) examine(t *testing.T, names ...string) checkup.Report {
 	t.Helper()
 	o := w.options
 	o.Only = names
@@ -124,7 +125,7 @@ func (w *fixture) examine(t *testing.T, names ...string) Report {
 		}
 	}
 	var text bytes.Buffer
-	o.Done = func(r Result) { Print(&text, r, false) }
+	o.Done = func(r checkup.Result) { checkup.Print(&text, r, false) }
 	report := Run(t.Context(), o)
 	t.Log("\n" + text.String())
 	data, err := json.Marshal(report)
@@ -137,7 +138,7 @@ func (w *fixture) examine(t *testing.T, names ...string) Report {
 	return report
 }
 
-func want(t *testing.T, report Report, name string, status Status, words ...string) {
+func want(t *testing.T, report checkup.Report, name string, status checkup.Status, words ...string) {
 	t.Helper()
 	for _, r := range report.Checks {
 		if r.Name != name {
@@ -152,7 +153,7 @@ func want(t *testing.T, report Report, name string, status Status, words ...stri
 				t.Errorf("%s lacks %q: %s", name, word, text)
 			}
 		}
-		if (r.Status == Fail || r.Status == Warn) != (r.Advice != "") {
+		if (r.Status == checkup.StatusFail || r.Status == checkup.StatusWarn) != (r.Advice != "") {
 			t.Errorf("%s: %s with the advice %q", name, r.Status, r.Advice)
 		}
 		return
@@ -167,13 +168,13 @@ func TestAllIsWell(t *testing.T) {
 		t.Error("the report is not OK")
 	}
 	for _, name := range []string{"config", "proxy", "dns", "tcp", "server", "clock", "runner", "state", "disk", "job", "job-dns"} {
-		want(t, report, name, OK)
+		want(t, report, name, checkup.StatusOK)
 	}
-	want(t, report, "token", OK, "pool-1")
-	want(t, report, "job-server", OK, w.server.URL, "https://outside.example.com")
-	want(t, report, "tls", Skip, "plain http")
-	want(t, report, "port", Skip, "http_server_port")
-	want(t, report, "job-reach", Skip, "--reach")
+	want(t, report, "token", checkup.StatusOK, "pool-1")
+	want(t, report, "job-server", checkup.StatusOK, w.server.URL, "https://outside.example.com")
+	want(t, report, "tls", checkup.StatusSkip, "plain http")
+	want(t, report, "port", checkup.StatusSkip, "http_server_port")
+	want(t, report, "job-reach", checkup.StatusSkip, "--reach")
 	if !w.executor.removed || w.executor.owner != "me" {
 		t.Errorf("the trial job: %+v", w.executor)
 	}
@@ -182,7 +183,7 @@ func TestAllIsWell(t *testing.T) {
 		launch.Probe.URLs[1] != "https://outside.example.com"+protocol.StatusProbe || launch.JobToken == testToken {
 		t.Errorf("the launch document: %s", w.executor.launch)
 	}
-	if got := Summary(report); got != "14 ok, 3 skipped" {
+	if got := checkup.Summary(report); got != "14 ok, 3 skipped" {
 		t.Errorf("the summary is %q", got)
 	}
 }
@@ -192,40 +193,40 @@ func TestBrokenNetwork(t *testing.T) {
 		name  string
 		brk   func(t *testing.T, w *fixture)
 		check string
-		want  Status
+		want  checkup.Status
 		words []string
 	}{
-		{"wrong name", func(t *testing.T, w *fixture) { w.set("service_url=https://no-such-host.invalid") }, "dns", Fail, []string{"no-such-host.invalid"}},
-		{"closed port", func(t *testing.T, w *fixture) { w.set("service_url=https://" + closedPort(t)) }, "tcp", Fail, []string{"refused"}},
-		{"self-signed", func(t *testing.T, w *fixture) { w.set("service_url=" + tlsServer(t)) }, "tls", Fail, []string{"self-signed", "ca_certificate_file"}},
+		{"wrong name", func(t *testing.T, w *fixture) { w.set("service_url=https://no-such-host.invalid") }, "dns", checkup.StatusFail, []string{"no-such-host.invalid"}},
+		{"closed port", func(t *testing.T, w *fixture) { w.set("service_url=https://" + closedPort(t)) }, "tcp", checkup.StatusFail, []string{"refused"}},
+		{"self-signed", func(t *testing.T, w *fixture) { w.set("service_url=" + tlsServer(t)) }, "tls", checkup.StatusFail, []string{"self-signed", "ca_certificate_file"}},
 		{"no TLS there", func(t *testing.T, w *fixture) {
 			w.set("service_url=" + strings.Replace(w.server.URL, "http:", "https:", 1))
-		}, "tls", Fail, []string{"does not speak TLS"}},
-		{"wrong token", func(t *testing.T, w *fixture) { w.with = 401 }, "token", Fail, []string{"rejects the token", "run configure", "PULUMI_AGENT_TOKEN"}},
-		{"no pool's token", func(t *testing.T, w *fixture) { w.with = 403 }, "token", Fail, []string{"denies access", "a message"}},
-		{"no token", func(t *testing.T, w *fixture) { w.options.Token = nil }, "token", Fail, []string{"no token is configured"}},
+		}, "tls", checkup.StatusFail, []string{"does not speak TLS"}},
+		{"wrong token", func(t *testing.T, w *fixture) { w.with = 401 }, "token", checkup.StatusFail, []string{"rejects the token", "run configure", "PULUMI_AGENT_TOKEN"}},
+		{"no pool's token", func(t *testing.T, w *fixture) { w.with = 403 }, "token", checkup.StatusFail, []string{"denies access", "a message"}},
+		{"no token", func(t *testing.T, w *fixture) { w.options.Token = nil }, "token", checkup.StatusFail, []string{"no token is configured"}},
 		{"no exchange", func(t *testing.T, w *fixture) {
 			w.options.Token = func(context.Context) (string, error) { return "", errors.New("no policy lets it in") }
-		}, "token", Fail, []string{"no policy lets it in"}},
-		{"any token is good", func(t *testing.T, w *fixture) { w.without = 404 }, "token", Warn, []string{"not checked"}},
-		{"another pool", func(t *testing.T, w *fixture) { w.set("runner_pool_id=pool-2") }, "token", Warn, []string{"pool-1", "pool-2"}},
-		{"not a control plane", func(t *testing.T, w *fixture) { w.without = 200 }, "server", Warn, []string{"status 200", "service_url"}},
-		{"a broken server", func(t *testing.T, w *fixture) { w.without = 503 }, "server", Fail, []string{"status 503"}},
-		{"clock a little off", func(t *testing.T, w *fixture) { w.date = time.Now().Add(-time.Minute) }, "clock", Warn, []string{"ahead of", "NTP"}},
-		{"clock far off", func(t *testing.T, w *fixture) { w.date = time.Now().Add(time.Hour) }, "clock", Fail, []string{"behind"}},
+		}, "token", checkup.StatusFail, []string{"no policy lets it in"}},
+		{"any token is good", func(t *testing.T, w *fixture) { w.without = 404 }, "token", checkup.StatusWarn, []string{"not checked"}},
+		{"another pool", func(t *testing.T, w *fixture) { w.set("runner_pool_id=pool-2") }, "token", checkup.StatusWarn, []string{"pool-1", "pool-2"}},
+		{"not a control plane", func(t *testing.T, w *fixture) { w.without = 200 }, "server", checkup.StatusWarn, []string{"status 200", "service_url"}},
+		{"a broken server", func(t *testing.T, w *fixture) { w.without = 503 }, "server", checkup.StatusFail, []string{"status 503"}},
+		{"clock a little off", func(t *testing.T, w *fixture) { w.date = time.Now().Add(-time.Minute) }, "clock", checkup.StatusWarn, []string{"ahead of", "NTP"}},
+		{"clock far off", func(t *testing.T, w *fixture) { w.date = time.Now().Add(time.Hour) }, "clock", checkup.StatusFail, []string{"behind"}},
 		{"missing proxy", func(t *testing.T, w *fixture) {
 			w.options.Proxy = func(*http.Request) (*url.URL, error) {
 				return &url.URL{Scheme: "http", Host: closedPort(t), User: url.UserPassword("me", "proxy-password")}, nil
 			}
-		}, "tcp", Fail, []string{"the proxy runs there"}},
-		{"offline", func(t *testing.T, w *fixture) { w.options.Offline = true }, "server", Skip, []string{"TCP"}},
+		}, "tcp", checkup.StatusFail, []string{"the proxy runs there"}},
+		{"offline", func(t *testing.T, w *fixture) { w.options.Offline = true }, "server", checkup.StatusSkip, []string{"TCP"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newFixture(t)
 			tt.brk(t, w)
 			report := w.examine(t)
 			want(t, report, tt.check, tt.want, tt.words...)
-			if report.OK == (tt.want == Fail) {
+			if report.OK == (tt.want == checkup.StatusFail) {
 				t.Errorf("the report is OK: %t", report.OK)
 			}
 			if data, _ := json.Marshal(report); strings.Contains(string(data), "proxy-password") {
@@ -259,44 +260,44 @@ func TestBrokenHost(t *testing.T) {
 		name  string
 		brk   func(t *testing.T, w *fixture)
 		check string
-		want  Status
+		want  checkup.Status
 		words []string
 	}{
-		{"no pulumi", func(t *testing.T, w *fixture) { w.remove(t, "pulumi") }, "programs", Fail, []string{"pulumi is not on the PATH of jobs, which is /", "install the pulumi CLI"}},
-		{"no git", func(t *testing.T, w *fixture) { w.remove(t, "git") }, "programs", Fail, []string{"git is not on the PATH"}},
-		{"no language", func(t *testing.T, w *fixture) { w.remove(t, "pulumi-language-yaml") }, "programs", Fail, []string{"no language can run", "go: go is missing"}},
-		{"no configuration", func(t *testing.T, w *fixture) { w.options.ConfigErr = errors.New("FILE:1: a: b\nFILE:2: c: d") }, "config", Fail, []string{"FILE:1: a: b", "FILE:2: c: d"}},
-		{"no token", func(t *testing.T, w *fixture) { w.set("token=") }, "config", Fail, []string{"token: is required"}},
-		{"a warning", func(t *testing.T, w *fixture) { w.set("env_forward_allowlist=ABSENT") }, "config", Warn, []string{"ABSENT"}},
-		{"no authorities", func(t *testing.T, w *fixture) { w.set("ca_certificate_file=/does/not/exist") }, "proxy", Fail, []string{"ca_certificate_file"}},
-		{"no runner", func(t *testing.T, w *fixture) { w.set("working_directory=" + t.TempDir()) }, "runner", Fail, []string{"workflow-runner is not in"}},
-		{"another runner", func(t *testing.T, w *fixture) { w.options.Version = "v2" }, "runner", Warn, []string{"v1", "v2"}},
+		{"no pulumi", func(t *testing.T, w *fixture) { w.remove(t, "pulumi") }, "programs", checkup.StatusFail, []string{"pulumi is not on the PATH of jobs, which is /", "install the pulumi CLI"}},
+		{"no git", func(t *testing.T, w *fixture) { w.remove(t, "git") }, "programs", checkup.StatusFail, []string{"git is not on the PATH"}},
+		{"no language", func(t *testing.T, w *fixture) { w.remove(t, "pulumi-language-yaml") }, "programs", checkup.StatusFail, []string{"no language can run", "go: go is missing"}},
+		{"no configuration", func(t *testing.T, w *fixture) { w.options.ConfigErr = errors.New("FILE:1: a: b\nFILE:2: c: d") }, "config", checkup.StatusFail, []string{"FILE:1: a: b", "FILE:2: c: d"}},
+		{"no token", func(t *testing.T, w *fixture) { w.set("token=") }, "config", checkup.StatusFail, []string{"token: is required"}},
+		{"a warning", func(t *testing.T, w *fixture) { w.set("env_forward_allowlist=ABSENT") }, "config", checkup.StatusWarn, []string{"ABSENT"}},
+		{"no authorities", func(t *testing.T, w *fixture) { w.set("ca_certificate_file=/does/not/exist") }, "proxy", checkup.StatusFail, []string{"ca_certificate_file"}},
+		{"no runner", func(t *testing.T, w *fixture) { w.set("working_directory=" + t.TempDir()) }, "runner", checkup.StatusFail, []string{"workflow-runner is not in"}},
+		{"another runner", func(t *testing.T, w *fixture) { w.options.Version = "v2" }, "runner", checkup.StatusWarn, []string{"v1", "v2"}},
 		{"a runner that does not run", func(t *testing.T, w *fixture) {
 			dir := t.TempDir()
 			if err := os.WriteFile(filepath.Join(dir, executor.RunnerName), []byte("\x7fELF, not"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			w.set("working_directory=" + dir)
-		}, "runner", Fail, []string{"does not run"}},
-		{"a file for a state directory", func(t *testing.T, w *fixture) { w.set("state_directory=/dev/null") }, "state", Fail, []string{"not a directory"}},
-		{"below a file", func(t *testing.T, w *fixture) { w.set("state_directory=/dev/null/x") }, "state", Fail, []string{"cannot be examined"}},
+		}, "runner", checkup.StatusFail, []string{"does not run"}},
+		{"a file for a state directory", func(t *testing.T, w *fixture) { w.set("state_directory=/dev/null") }, "state", checkup.StatusFail, []string{"not a directory"}},
+		{"below a file", func(t *testing.T, w *fixture) { w.set("state_directory=/dev/null/x") }, "state", checkup.StatusFail, []string{"cannot be examined"}},
 		{"state directory open to all users", func(t *testing.T, w *fixture) {
 			dir := t.TempDir()
 			if err := os.Chmod(dir, 0o777); err != nil {
 				t.Fatal(err)
 			}
 			w.set("state_directory=" + dir)
-		}, "state", Fail, []string{"chmod 700"}},
+		}, "state", checkup.StatusFail, []string{"chmod 700"}},
 		{"a full disk", func(t *testing.T, w *fixture) {
 			w.options.Disk = func(string) (int64, int64, error) { return 100 << 30, 100 << 20, nil }
-		}, "disk", Fail, []string{"100 MiB of 100 GiB"}},
+		}, "disk", checkup.StatusFail, []string{"100 MiB of 100 GiB"}},
 		{"an almost full disk", func(t *testing.T, w *fixture) {
 			w.options.Disk = func(string) (int64, int64, error) { return 100 << 30, 1 << 30, nil }
-		}, "disk", Warn, []string{"1.0 GiB"}},
-		{"a taken port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", Warn, []string{"another program"}},
-		{"an agent's port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", OK, []string{"a healthy agent"}},
-		{"a sick agent's port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, healthz("unhealthy"))) }, "port", Warn, []string{"unhealthy", "engine: down"}},
-		{"another host's address", func(t *testing.T, w *fixture) { w.set("http_server_port=18080", "http_server_address=192.0.2.1") }, "port", Warn, []string{"cannot listen on"}},
+		}, "disk", checkup.StatusWarn, []string{"1.0 GiB"}},
+		{"a taken port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, http.NotFoundHandler())) }, "port", checkup.StatusWarn, []string{"another program"}},
+		{"an agent's port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, healthz("healthy"))) }, "port", checkup.StatusOK, []string{"a healthy agent"}},
+		{"a sick agent's port", func(t *testing.T, w *fixture) { w.set("http_server_port=" + portOf(t, healthz("unhealthy"))) }, "port", checkup.StatusWarn, []string{"unhealthy", "engine: down"}},
+		{"another host's address", func(t *testing.T, w *fixture) { w.set("http_server_port=18080", "http_server_address=192.0.2.1") }, "port", checkup.StatusWarn, []string{"cannot listen on"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newFixture(t)
@@ -331,18 +332,18 @@ func TestBrokenJob(t *testing.T) {
 		name  string
 		brk   func(w *fixture)
 		check string
-		want  Status
+		want  checkup.Status
 		words []string
 	}{
 		{"no place", func(w *fixture) {
 			w.options.Executor, w.options.ExecutorErr = nil, errors.New("no runner")
-		}, "job", Fail, []string{"no runner"}},
-		{"cannot be prepared", func(w *fixture) { w.executor.prepareErr = errors.New("no such network: jobs") }, "job", Fail, []string{"no such network: jobs"}},
-		{"cannot be started", func(w *fixture) { w.executor.startErr = errors.New("exec format error") }, "job", Fail, []string{"exec format error"}},
-		{"an old runner", ended(executor.Exit{Code: 64}, "noise\nerror: nothing was started\n"), "job", Fail, []string{"exit code 64", "it said: error: nothing was started"}},
-		{"killed", ended(executor.Exit{Code: -1, Signal: "SIGKILL"}, "\x1b[2J"), "job", Fail, []string{"by SIGKILL"}},
-		{"out of memory", ended(executor.Exit{Code: -1, OOMKilled: true}, ""), "job", Fail, []string{"docker_memory"}},
-		{"gone", ended(executor.Exit{Code: -1, Lost: true}, ""), "job", Fail, []string{"without a trace"}},
+		}, "job", checkup.StatusFail, []string{"no runner"}},
+		{"cannot be prepared", func(w *fixture) { w.executor.prepareErr = errors.New("no such network: jobs") }, "job", checkup.StatusFail, []string{"no such network: jobs"}},
+		{"cannot be started", func(w *fixture) { w.executor.startErr = errors.New("exec format error") }, "job", checkup.StatusFail, []string{"exec format error"}},
+		{"an old runner", ended(executor.Exit{Code: 64}, "noise\nerror: nothing was started\n"), "job", checkup.StatusFail, []string{"exit code 64", "it said: error: nothing was started"}},
+		{"killed", ended(executor.Exit{Code: -1, Signal: "SIGKILL"}, "\x1b[2J"), "job", checkup.StatusFail, []string{"by SIGKILL"}},
+		{"out of memory", ended(executor.Exit{Code: -1, OOMKilled: true}, ""), "job", checkup.StatusFail, []string{"docker_memory"}},
+		{"gone", ended(executor.Exit{Code: -1, Lost: true}, ""), "job", checkup.StatusFail, []string{"without a trace"}},
 		{"an engine within reach of a container", func(w *fixture) {
 			dir := t.TempDir()
 			// This is the header of an executable for another architecture. It is never executed.
@@ -357,21 +358,21 @@ func TestBrokenJob(t *testing.T) {
 			w.set("deploy_target=docker", "working_directory="+dir)
 			w.engine.arch, w.engine.facts.Arch = arch, arch
 			w.executor.report.Engines = []string{"tcp://gateway:2375"}
-		}, "job", Fail, []string{"tcp://gateway:2375", "root"}},
-		{"an engine within reach of a process", func(w *fixture) { w.executor.report.Engines = []string{"unix:///run/docker.sock"} }, "job", Warn, []string{"unix:///run/docker.sock", "group docker"}},
-		{"another version", func(w *fixture) { w.executor.report.Version = "v0" }, "job", Warn, []string{"v0"}},
+		}, "job", checkup.StatusFail, []string{"tcp://gateway:2375", "root"}},
+		{"an engine within reach of a process", func(w *fixture) { w.executor.report.Engines = []string{"unix:///run/docker.sock"} }, "job", checkup.StatusWarn, []string{"unix:///run/docker.sock", "group docker"}},
+		{"another version", func(w *fixture) { w.executor.report.Version = "v0" }, "job", checkup.StatusWarn, []string{"v0"}},
 		{"no DNS", func(w *fixture) {
 			w.executor.report.Traces[0] = &reach.Trace{Failed: reach.StageDNS, Problem: "the name h is not known here", Advice: "a", Resolvers: []string{"192.0.2.53"}}
-		}, "job-dns", Fail, []string{"not known here", "192.0.2.53", "docker_network"}},
+		}, "job-dns", checkup.StatusFail, []string{"not known here", "192.0.2.53", "docker_network"}},
 		{"no way to the server", func(w *fixture) {
 			w.executor.report.Traces[0] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
-		}, "job-server", Fail, []string{"logs and results", "no address accepts a connection", "docker_network"}},
+		}, "job-server", checkup.StatusFail, []string{"logs and results", "no address accepts a connection", "docker_network"}},
 		{"no way to the external URL", func(w *fixture) {
 			w.executor.report.Traces[1] = &reach.Trace{Failed: reach.StageConnect, Problem: "no address accepts a connection", Advice: "a"}
-		}, "job-server", Fail, []string{"https://outside.example.com", "pulumi gets"}},
+		}, "job-server", checkup.StatusFail, []string{"https://outside.example.com", "pulumi gets"}},
 		{"the clock in the job", func(w *fixture) {
 			w.executor.report.Traces[0].SkewKnown, w.executor.report.Traces[0].Skew = true, -time.Hour
-		}, "job-server", Fail, []string{"behind"}},
+		}, "job-server", checkup.StatusFail, []string{"behind"}},
 		{"no way out", func(w *fixture) {
 			w.options.Reach = []string{"https://git.example.com", "https://ok.example.com"}
 			w.executor.report.Traces = append(
@@ -379,8 +380,8 @@ func TestBrokenJob(t *testing.T) {
 				&reach.Trace{URL: "https://git.example.com", Failed: reach.StageDNS, Problem: "not known", Advice: "correct it"},
 				&reach.Trace{URL: "https://ok.example.com", Code: 200},
 			)
-		}, "job-reach", Fail, []string{"git.example.com: not known", "ok.example.com: answers with status 200", "correct it"}},
-		{"cannot be removed", func(w *fixture) { w.executor.removeErr = errors.New("the disk is read-only") }, "job", Fail, []string{"removing the trial job: the disk is read-only"}},
+		}, "job-reach", checkup.StatusFail, []string{"git.example.com: not known", "ok.example.com: answers with status 200", "correct it"}},
+		{"cannot be removed", func(w *fixture) { w.executor.removeErr = errors.New("the disk is read-only") }, "job", checkup.StatusFail, []string{"removing the trial job: the disk is read-only"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newFixture(t)
@@ -399,7 +400,7 @@ func TestLeftovers(t *testing.T) {
 	w := newFixture(t)
 	w.options.Temporary = true
 	w.executor.left = []executor.Handle{{JobID: "old", CreatedAt: time.Now().Add(-time.Hour)}, {JobID: "beside", CreatedAt: time.Now()}}
-	want(t, w.examine(t), "job", OK)
+	want(t, w.examine(t), "job", checkup.StatusOK)
 	if len(w.executor.swept) != 1 || w.executor.swept[0] != "old" {
 		t.Errorf("removed %v", w.executor.swept)
 	}
@@ -421,7 +422,7 @@ func TestStopped(t *testing.T) {
 	w.options.Config.ServiceURL = w.server.URL
 	w.options.Config.WorkingDirectory = strings.TrimPrefix(w.settings[3], "working_directory=")
 	w.options.Only = []string{"job"}
-	done := make(chan Report)
+	done := make(chan checkup.Report)
 	go func() { done <- Run(ctx, w.options) }()
 	<-w.executor.started
 	cancel()
@@ -436,37 +437,37 @@ func TestEngineAnswers(t *testing.T) {
 		name  string
 		brk   func(w *fixture)
 		check string
-		want  Status
+		want  checkup.Status
 		words []string
 	}{
-		{"no engine", func(w *fixture) { w.engine.err = errors.New("no Docker Engine answers at unix:///x: start it") }, "engine", Fail, []string{"no Docker Engine answers at unix:///x", "start it"}},
-		{"an engine", func(w *fixture) {}, "engine", OK, []string{"29", "1.50", "unix:///x", EscapesUntil().Format(time.DateOnly)}},
+		{"no engine", func(w *fixture) { w.engine.err = errors.New("no Docker Engine answers at unix:///x: start it") }, "engine", checkup.StatusFail, []string{"no Docker Engine answers at unix:///x", "start it"}},
+		{"an engine", func(w *fixture) {}, "engine", checkup.StatusOK, []string{"29", "1.50", "unix:///x", EscapesUntil().Format(time.DateOnly)}},
 		{"an engine of May 2026", func(w *fixture) {
 			w.engine.facts.Components = map[string]string{"Docker Engine": "29.5.0", "runc": "1.3.5"}
-		}, "engine", Warn, []string{"CVE-2026-41567", "29.5.1", "CVE-2026-41579", "1.3.6"}},
-		{"Windows containers", func(w *fixture) { w.engine.facts.OS = "windows" }, "engine", Fail, []string{"Linux containers"}},
-		{"an old runc", func(w *fixture) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", Warn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
-		{"an open engine", func(w *fixture) { w.engine.facts.Open = true }, "engine", Warn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},
+		}, "engine", checkup.StatusWarn, []string{"CVE-2026-41567", "29.5.1", "CVE-2026-41579", "1.3.6"}},
+		{"Windows containers", func(w *fixture) { w.engine.facts.OS = "windows" }, "engine", checkup.StatusFail, []string{"Linux containers"}},
+		{"an old runc", func(w *fixture) { w.engine.facts.Components = map[string]string{"runc": "1.1.11"} }, "engine", checkup.StatusWarn, []string{"CVE-2024-21626", "1.1.12", "1.1.11"}},
+		{"an open engine", func(w *fixture) { w.engine.facts.Open = true }, "engine", checkup.StatusWarn, []string{"without TLS", "DOCKER_TLS_VERIFY"}},
 		{"its disk is full", func(w *fixture) {
 			w.options.Disk = func(string) (int64, int64, error) { return 100 << 30, 1, nil }
-		}, "engine-disk", Fail, []string{"docker system prune"}},
-		{"its disk is elsewhere", func(w *fixture) { w.engine.facts.SameHost = false }, "engine-disk", Skip, []string{"another host"}},
-		{"the usual image cannot be pulled", func(w *fixture) { w.engine.imageErr = errors.New("no way") }, "image", Warn, []string{"no way", "--job-image"}},
+		}, "engine-disk", checkup.StatusFail, []string{"docker system prune"}},
+		{"its disk is elsewhere", func(w *fixture) { w.engine.facts.SameHost = false }, "engine-disk", checkup.StatusSkip, []string{"another host"}},
+		{"the usual image cannot be pulled", func(w *fixture) { w.engine.imageErr = errors.New("no way") }, "image", checkup.StatusWarn, []string{"no way", "--job-image"}},
 		{"the given image cannot be pulled", func(w *fixture) {
 			w.engine.imageErr, w.options.JobImage = errors.New("no way"), "a/b:1"
-		}, "image", Fail, []string{"no way"}},
+		}, "image", checkup.StatusFail, []string{"no way"}},
 		{"the given image is not allowed", func(w *fixture) {
 			w.set("allowed_images=c/*")
 			w.options.JobImage = "a/b:1"
-		}, "image", Fail, []string{"allowed_images"}},
-		{"the usual image is not allowed", func(w *fixture) { w.set("allowed_images=c/*") }, "image", Skip, []string{"allowed_images", "--job-image"}},
-		{"an image for others", func(w *fixture) { w.engine.arch = "arm64" }, "image", Warn, []string{"arm64"}},
+		}, "image", checkup.StatusFail, []string{"allowed_images"}},
+		{"the usual image is not allowed", func(w *fixture) { w.set("allowed_images=c/*") }, "image", checkup.StatusSkip, []string{"allowed_images", "--job-image"}},
+		{"an image for others", func(w *fixture) { w.engine.arch = "arm64" }, "image", checkup.StatusWarn, []string{"arm64"}},
 		{"nothing is pulled", func(w *fixture) {
 			w.set("pull_image=false")
 			w.options.JobImage = "a/b:1"
-		}, "image", OK, []string{"a/b:1 exists"}},
-		{"offline", func(w *fixture) { w.options.Offline = true }, "image", Skip, []string{"--offline"}},
-		{"no embeddable", func(w *fixture) {}, "runner", Fail, []string{"no runner for linux/amd64"}},
+		}, "image", checkup.StatusOK, []string{"a/b:1 exists"}},
+		{"offline", func(w *fixture) { w.options.Offline = true }, "image", checkup.StatusSkip, []string{"--offline"}},
+		{"no embeddable", func(w *fixture) {}, "runner", checkup.StatusFail, []string{"no runner for linux/amd64"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newFixture(t)
@@ -474,13 +475,5 @@ func TestEngineAnswers(t *testing.T) {
 			tt.brk(w)
 			want(t, w.examine(t), tt.check, tt.want, tt.words...)
 		})
-	}
-}
-
-func TestPrint(t *testing.T) {
-	var b bytes.Buffer
-	Print(&b, Result{Title: "x", Status: Fail, Found: "a\x1b[2Jb\nc", Details: []string{"d\re"}, Advice: "f"}, true)
-	if want := "\x1b[31;1mfail\x1b[0m  x                  ab c\n                         d e\n                         -> f\n"; b.String() != want {
-		t.Errorf("got %q, want %q", b.String(), want)
 	}
 }

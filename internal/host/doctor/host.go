@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -20,139 +19,87 @@ import (
 
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/termtext"
-	"workflowagent/internal/words"
 )
 
-// Limits for free disk space, in bytes. Below spaceWarn, an agent is likely to fail soon. Below
-// spaceFail, it fails.
-const (
-	spaceWarn = 2 << 30
-	spaceFail = executor.LeastSpace
-)
-
-func (e *examination) checkConfig(context.Context) Result {
+func (e *examination) checkConfig(context.Context) checkup.Result {
 	c := e.opts.Config
 	if c == nil {
-		return fail("the configuration cannot be read", "fix the reported lines, then run doctor again", lines(e.opts.ConfigErr)...)
+		return checkup.Fail("the configuration cannot be read", "fix the reported lines, then run doctor again", checkup.Lines(e.opts.ConfigErr)...)
 	}
 	file := cmp.Or(c.File(), "no file, the environment alone")
 	if err := c.Validate(); err != nil {
-		return fail(file+": no agent can run with this configuration", "fix the reported lines, with configure or an editor",
-			append(lines(err), c.Warnings()...)...)
+		return checkup.Fail(file+": no agent can run with this configuration", "fix the reported lines, with configure or an editor",
+			append(checkup.Lines(err), c.Warnings()...)...)
 	}
 	if warnings := c.Warnings(); len(warnings) > 0 {
-		return warn(file, "review the reported lines", warnings...)
+		return checkup.Warn(file, "review the reported lines", warnings...)
 	}
-	return ok(file)
+	return checkup.OK(file)
 }
 
-func lines(err error) []string { return strings.Split(strings.TrimSpace(err.Error()), "\n") }
-
-func (e *examination) checkState(context.Context) Result {
+func (e *examination) checkState(context.Context) checkup.Result {
 	dir := e.opts.Config.StateDirectory
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		parent := existing(dir)
+		parent := checkup.Existing(dir)
 		if err := unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
-			return fail(fmt.Sprintf("%s does not exist and cannot be created in %s: %v", dir, parent, err), "create it for the agent's user, or set state_directory")
+			return checkup.Fail(fmt.Sprintf("%s does not exist and cannot be created in %s: %v", dir, parent, err), "create it for the agent's user, or set state_directory")
 		}
-		return ok(dir + " does not exist yet and can be created")
+		return checkup.OK(dir + " does not exist yet and can be created")
 	case err != nil:
-		return fail(fmt.Sprintf("%s cannot be examined: %v", dir, reason(err)), "give the agent's user access to it, or set state_directory")
+		return checkup.Fail(fmt.Sprintf("%s cannot be examined: %v", dir, checkup.Reason(err)), "give the agent's user access to it, or set state_directory")
 	case !info.IsDir():
-		return fail(dir+" is not a directory", "remove it, or set state_directory")
+		return checkup.Fail(dir+" is not a directory", "remove it, or set state_directory")
 	case info.Mode().Perm()&0o022 != 0:
-		return fail(fmt.Sprintf("%s can be written by other users (mode %04o)", dir, info.Mode().Perm()), "run chmod 700 on it")
+		return checkup.Fail(fmt.Sprintf("%s can be written by other users (mode %04o)", dir, info.Mode().Perm()), "run chmod 700 on it")
 	}
 	if stat, isStat := info.Sys().(*syscall.Stat_t); isStat && int(stat.Uid) != os.Geteuid() {
-		return warn(fmt.Sprintf("%s belongs to user %d, and the doctor runs as user %d", dir, stat.Uid, os.Geteuid()),
+		return checkup.Warn(fmt.Sprintf("%s belongs to user %d, and the doctor runs as user %d", dir, stat.Uid, os.Geteuid()),
 			"run doctor as the agent's user, for example with sudo -u: another user may get different results")
 	}
-	if err := writable(dir); err != nil {
-		return fail(fmt.Sprintf("%s is not writable: %v", dir, reason(err)), "check for a full or read-only disk, or set state_directory")
+	if err := checkup.Writable(dir); err != nil {
+		return checkup.Fail(fmt.Sprintf("%s is not writable: %v", dir, checkup.Reason(err)), "check for a full or read-only disk, or set state_directory")
 	}
-	return ok(dir + " is writable")
+	return checkup.OK(dir + " is writable")
 }
 
-func writable(dir string) (err error) {
-	f, err := os.CreateTemp(dir, ".doctor-*")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.Remove(f.Name())) }()
-	_, err = f.Write(make([]byte, 4096))
-	return errors.Join(err, f.Sync(), f.Close())
+func (e *examination) checkDisk(context.Context) checkup.Result {
+	return e.space(checkup.Existing(filepath.Join(e.opts.Config.StateDirectory, "file")), "the logs of jobs", "make room, or set state_directory to a larger disk")
 }
 
-// existing returns the deepest parent directory of path that exists.
-func existing(path string) string {
-	for {
-		parent := filepath.Dir(path)
-		if _, err := os.Stat(parent); err == nil || parent == path {
-			return parent
-		}
-		path = parent
-	}
-}
-
-// reason returns the cause of a file system error without the operation and the path.
-func reason(err error) error {
-	if p, isPath := errors.AsType[*fs.PathError](err); isPath {
-		return p.Err
-	}
-	return err
-}
-
-func (e *examination) checkDisk(context.Context) Result {
-	return e.space(existing(filepath.Join(e.opts.Config.StateDirectory, "file")), "the logs of jobs", "make room, or set state_directory to a larger disk")
-}
-
-func (e *examination) space(dir, what, advice string) Result {
-	size, free, err := e.opts.Disk(dir)
-	switch {
-	case err != nil:
-		return skip(fmt.Sprintf("the disk of %s cannot be examined: %v", dir, reason(err)))
-	case size == 0:
-		return skip("the disk of " + dir + " reports no size")
-	}
-	found := fmt.Sprintf("%s of %s free for %s in %s", words.Bytes(free), words.Bytes(size), what, dir)
-	switch {
-	case free < spaceFail:
-		return fail(found, advice)
-	case free < spaceWarn:
-		return warn(found, advice)
-	}
-	return ok(found)
+func (e *examination) space(dir, what, advice string) checkup.Result {
+	return checkup.Disks{Of: e.opts.Disk, Least: executor.LeastSpace}.Space(dir, what, advice)
 }
 
 // checkPort checks that the health server's port is free or used by an agent.
-func (e *examination) checkPort(ctx context.Context) Result {
+func (e *examination) checkPort(ctx context.Context) checkup.Result {
 	addr := e.opts.Config.HTTPServerListen()
 	if addr == "" {
-		return skip("http_server_port is 0, so there is no health server")
+		return checkup.Skip("http_server_port is 0, so there is no health server")
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err == nil {
 		_ = l.Close() // the listener has accepted no connection
-		return ok(addr + " is free")
+		return checkup.OK(addr + " is free")
 	}
 	advice := "stop the program that uses the port, or set http_server_port to another one; jobs also run without the health server"
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return warn(fmt.Sprintf("cannot listen on %s: %v", addr, plainNet(err)), "correct http_server_address and http_server_port; jobs also run without the health server")
+		return checkup.Warn(fmt.Sprintf("cannot listen on %s: %v", addr, plainNet(err)), "correct http_server_address and http_server_port; jobs also run without the health server")
 	}
 	health, err := askHealth(ctx, addr)
 	switch {
 	case err != nil:
-		return warn(addr+" is used by another program", advice)
+		return checkup.Warn(addr+" is used by another program", advice)
 	case health.Status != "healthy":
 		for i, problem := range health.Problems {
 			health.Problems[i] = termtext.OneLine(problem, 0)
 		}
-		return warn(addr+" is used by an agent that reports "+termtext.OneLine(health.Status, 0), "check that agent's log", health.Problems...)
+		return checkup.Warn(addr+" is used by an agent that reports "+termtext.OneLine(health.Status, 0), "check that agent's log", health.Problems...)
 	}
-	return ok(addr + " is used by a healthy agent")
+	return checkup.OK(addr + " is used by a healthy agent")
 }
 
 type health struct {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/agent/executor/process"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/termtext"
 )
 
@@ -29,7 +30,7 @@ var languages = []struct {
 
 // checkPrograms searches the PATH of jobs of the process target. For jobs in containers, the image
 // provides the programs.
-func (e *examination) checkPrograms(ctx context.Context) Result {
+func (e *examination) checkPrograms(ctx context.Context) checkup.Result {
 	path := jobPath(e.opts.Environ)
 	var versions []string
 	for _, p := range []struct{ name, arg, advice string }{
@@ -38,11 +39,11 @@ func (e *examination) checkPrograms(ctx context.Context) Result {
 	} {
 		file := find(path, p.name)
 		if file == "" {
-			return fail(p.name+" is not on the PATH of jobs, which is "+path, p.advice)
+			return checkup.Fail(p.name+" is not on the PATH of jobs, which is "+path, p.advice)
 		}
 		version, err := versionOf(ctx, file, p.arg, path)
 		if err != nil {
-			return fail(fmt.Sprintf("%s does not run: %v", file, reason(err)), p.advice)
+			return checkup.Fail(fmt.Sprintf("%s does not run: %v", file, checkup.Reason(err)), p.advice)
 		}
 		versions = append(versions, version)
 	}
@@ -58,10 +59,10 @@ func (e *examination) checkPrograms(ctx context.Context) Result {
 		}
 	}
 	if len(usable) == 0 {
-		return fail("no language can run: "+strings.Join(versions, ", ")+" are on the PATH of jobs",
+		return checkup.Fail("no language can run: "+strings.Join(versions, ", ")+" are on the PATH of jobs",
 			"install the whole pulumi CLI with its language hosts, and the runtime of your programs", details...)
 	}
-	return ok(fmt.Sprintf("%s; programs in %s can run", strings.Join(versions, ", "), strings.Join(usable, ", ")), details...)
+	return checkup.OK(fmt.Sprintf("%s; programs in %s can run", strings.Join(versions, ", "), strings.Join(usable, ", ")), details...)
 }
 
 // jobPath returns the PATH for the jobs of an agent with the given environment.

@@ -15,6 +15,7 @@ import (
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/executor"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
 	"workflowagent/internal/termtext"
@@ -37,9 +38,9 @@ type trial struct {
 
 // checkJob runs a trial job in the same way as a real job: with the same executor and container,
 // and with the launch document on standard input. The trial job's runner only probes URLs.
-func (e *examination) checkJob(ctx context.Context) Result {
+func (e *examination) checkJob(ctx context.Context) checkup.Result {
 	if e.opts.Executor == nil {
-		return fail(e.opts.ExecutorErr.Error(), "correct the configuration of deploy_target")
+		return checkup.Fail(e.opts.ExecutorErr.Error(), "correct the configuration of deploy_target")
 	}
 	what := "a process of this host"
 	if e.image != "" {
@@ -49,7 +50,7 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	if e.inPods() {
 		image, named, err := e.podImage()
 		if err != nil {
-			return fail(splitAdvice(err.Error(), ""))
+			return checkup.Fail(splitAdvice(err.Error(), ""))
 		}
 		e.image, asked, what = image, named, "a pod with "+image
 	}
@@ -57,17 +58,17 @@ func (e *examination) checkJob(ctx context.Context) Result {
 	urls := e.trialURLs()
 	report, said, err := e.tryJob(ctx, urls)
 	if noImage, is := errors.AsType[*executor.Error](err); is && noImage.Reason == workflow.ReasonImage && !asked {
-		return warn(err.Error(), "name the image of your jobs with --job-image; if this is their image, check its registry and imagePullSecrets in the pod template")
+		return checkup.Warn(err.Error(), "name the image of your jobs with --job-image; if this is their image, check its registry and imagePullSecrets in the pod template")
 	}
 	if err != nil {
 		const advice = "every job would fail like this: fix the cause, then run doctor again"
 		if said == "" {
-			return fail(err.Error(), advice)
+			return checkup.Fail(err.Error(), advice)
 		}
-		return fail(err.Error(), advice, "it said: "+said)
+		return checkup.Fail(err.Error(), advice, "it said: "+said)
 	}
 	if len(report.Traces) != len(urls)+len(e.opts.Reach) && !e.opts.Offline {
-		return fail("the trial job did not probe the requested URLs", "install agent and runner from one archive or package")
+		return checkup.Fail("the trial job did not probe the requested URLs", "install agent and runner from one archive or package")
 	}
 	n := min(len(urls), len(report.Traces))
 	e.trial = trial{report.Traces[:n], report.Traces[n:]}
@@ -75,10 +76,10 @@ func (e *examination) checkJob(ctx context.Context) Result {
 		return e.engineReached(report.Engines)
 	}
 	version := e.versions("the runner in a job", termtext.OneLine(report.Version, 0))
-	if version.Status != OK {
+	if version.Status != checkup.StatusOK {
 		return version
 	}
-	return ok(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
+	return checkup.OK(fmt.Sprintf("%s ran the runner and ended, in %d ms", what, time.Since(began).Milliseconds()))
 }
 
 // engines returns the addresses at which a job might reach a container engine: the configured,
@@ -105,12 +106,12 @@ func (e *examination) engines(forwarded map[string]string) []string {
 }
 
 // engineReached returns the result for a job that can reach an engine.
-func (e *examination) engineReached(addresses []string) Result {
+func (e *examination) engineReached(addresses []string) checkup.Result {
 	found := "a job can control the container engine at " + termtext.OneLine(strings.Join(addresses, ", "), 0) + ", so its code can be root on that host"
 	if e.opts.Config.DeployTarget != config.TargetDocker {
-		return warn(found, "take the agent's user out of the group docker, or run jobs in containers (deploy_target: docker)")
+		return checkup.Warn(found, "take the agent's user out of the group docker, or run jobs in containers (deploy_target: docker)")
 	}
-	return fail(found, "let the engine listen on its socket only, or require certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
+	return checkup.Fail(found, "let the engine listen on its socket only, or require certificates (--tlsverify); docker_network can keep jobs from the host's addresses")
 }
 
 // trialURLs returns the URLs that jobs receive: the URL in the agent's configuration, and the
@@ -239,14 +240,14 @@ func findReport(output []byte) *reach.Report {
 	return nil
 }
 
-func (e *examination) noTrial() Result {
+func (e *examination) noTrial() checkup.Result {
 	if e.opts.Offline {
 		return offline()
 	}
-	return skip("not checked, because no trial job ran")
+	return checkup.Skip("not checked, because no trial job ran")
 }
 
-func (e *examination) checkJobDNS(context.Context) Result {
+func (e *examination) checkJobDNS(context.Context) checkup.Result {
 	if len(e.trial.server) == 0 {
 		return e.noTrial()
 	}
@@ -256,17 +257,17 @@ func (e *examination) checkJobDNS(context.Context) Result {
 		details = []string{"name servers in the job: " + strings.Join(t.Resolvers, ", ")}
 	}
 	if !t.Reached(reach.StageDNS) {
-		return fail("in the job: "+t.Problem,
+		return checkup.Fail("in the job: "+t.Problem,
 			t.Advice+"; containers get their name servers from the engine (its dns setting) and the network (docker_network)", details...)
 	}
-	return ok("in the job, "+addresses(t), details...)
+	return checkup.OK("in the job, "+checkup.Addresses(t), details...)
 }
 
-func (e *examination) checkJobServer(context.Context) Result {
+func (e *examination) checkJobServer(context.Context) checkup.Result {
 	if len(e.trial.server) == 0 {
 		return e.noTrial()
 	}
-	result := ok("jobs reach " + e.opts.Config.ServiceURL)
+	result := checkup.OK("jobs reach " + e.opts.Config.ServiceURL)
 	if len(e.trial.server) == 1 && e.token.ExternalURL == "" {
 		result.Details = []string{"the server does not report which URL pulumi gets in jobs; this is the URL that the agent uses"}
 	}
@@ -276,19 +277,19 @@ func (e *examination) checkJobServer(context.Context) Result {
 			what = e.token.ExternalURL + ", which pulumi gets (the server's --external-url)"
 		}
 		r := judge(t)
-		if r.Status == OK {
-			r = clock(t)
+		if r.Status == checkup.StatusOK {
+			r = checkup.Clock(t)
 		}
 		switch r.Status {
-		case Fail:
+		case checkup.StatusFail:
 			r.Found = "jobs do not reach " + what + ": " + r.Found
 			r.Advice += "; " + e.egressAdvice()
 			return r
-		case Warn:
+		case checkup.StatusWarn:
 			r.Found = "from a job, " + what + ": " + r.Found
 			result = r
 		}
-		if i > 0 && result.Status == OK {
+		if i > 0 && result.Status == checkup.StatusOK {
 			result.Found += " and " + e.token.ExternalURL
 		}
 	}
@@ -302,24 +303,24 @@ func (e *examination) egressAdvice() string {
 	return "a container may not reach all that the host reaches: check docker_network, the engine's packet filter, and proxies in env_forward_allowlist"
 }
 
-func (e *examination) checkJobReach(context.Context) Result {
+func (e *examination) checkJobReach(context.Context) checkup.Result {
 	if len(e.trial.more) == 0 {
-		return skip("nothing to reach: name what jobs need with --reach URL, such as the host of your repositories")
+		return checkup.Skip("nothing to reach: name what jobs need with --reach URL, such as the host of your repositories")
 	}
 	var details []string
-	result := ok("")
+	result := checkup.OK("")
 	for _, t := range e.trial.more {
 		if t.Failed == "" {
 			details = append(details, fmt.Sprintf("%s: answers with status %d", t.URL, t.Code))
 			continue
 		}
 		details = append(details, fmt.Sprintf("%s: %s", t.URL, t.Problem))
-		if result.Status == OK {
-			result = fail("", t.Advice)
+		if result.Status == checkup.StatusOK {
+			result = checkup.Fail("", t.Advice)
 		}
 	}
 	result.Found = "jobs reach all of the URLs"
-	if result.Status == Fail {
+	if result.Status == checkup.StatusFail {
 		result.Found = "jobs do not reach all of the URLs"
 	}
 	result.Details = details

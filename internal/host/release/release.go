@@ -15,6 +15,7 @@ import (
 const (
 	Program = "customer-managed-workflow-agent"
 	OldName = "customer-managed-deployment-agent" // name of a link to Program
+	Server  = "workflow-server"
 
 	ChecksumsFile   = "checksums.txt"
 	SignatureSuffix = ".sig"
@@ -59,7 +60,7 @@ func Archive(version, goos, goarch string) (string, error) {
 
 // ServerArchive returns the name of the server's archive for a GOOS and GOARCH.
 func ServerArchive(version, goos, goarch string) (string, error) {
-	return archive("workflow-server", version, goos, goarch)
+	return archive(Server, version, goos, goarch)
 }
 
 func archive(program, version, goos, goarch string) (string, error) {

@@ -9,6 +9,7 @@
 //   - org: users, organizations, tokens, agent pools, OIDC issuers, usage
 //   - system: health, metrics, capabilities, schemas, releases, keys of identity tokens
 //   - openapi: the description of all routes
+//   - mirror: how the requests of the server's doctor arrive
 //   - absent: the errors of parts of the public API that the server does not offer
 //
 // Package web provides routing with authentication, responses, errors and the access log. Package
@@ -27,6 +28,7 @@ import (
 	"workflowagent/internal/server/api/forges"
 	"workflowagent/internal/server/api/hooks"
 	"workflowagent/internal/server/api/jobs"
+	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/api/openapi"
 	"workflowagent/internal/server/api/org"
 	"workflowagent/internal/server/api/request"
@@ -75,6 +77,9 @@ type Deps struct {
 	// Observe is the middleware of [web.Observe], which the console shares; nil creates one.
 	Observe func(http.Handler) http.Handler
 	Limits  request.Limits
+	Mirror  mirror.Server
+	// URLNotice warns those who create stacks of the server's URL, or is "".
+	URLNotice string
 }
 
 // New returns the handler of the API.
@@ -96,11 +101,12 @@ func New(d Deps) http.Handler {
 	system.Register(rt, d.Server, d.ExternalURL)
 	system.RegisterIssuer(rt, d.Issuer)
 	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage, d.Audit)
-	state.Register(rt, d.Stacks, d.Identity)
+	state.Register(rt, d.Stacks, d.Identity, d.URLNotice)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	hooks.Register(rt, d.Webhooks)
 	forges.Register(rt, d.Forges, d.Events, d.Console)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)
 	openapi.Register(rt)
+	mirror.Register(rt, d.Mirror)
 	return mux
 }

@@ -26,7 +26,8 @@ var ErrTooLarge = fault.New(fault.KindTooLarge, "the request needs more memory t
 // Budget is a fixed amount of memory. It rejects a request that needs more than the whole budget.
 // Concurrent requests wait for memory for a bounded time, oldest first. After requests from a
 // second organization have arrived, concurrent requests from one organization hold at most half of
-// the budget.
+// the budget. Concurrent readers hold at most half of it, so that those who read logs and states do
+// not keep out running updates.
 type Budget struct {
 	total, reserve int64
 	patience       time.Duration
@@ -52,6 +53,7 @@ func New(total int64, patience time.Duration) *Budget {
 type Share struct {
 	budget       *Budget
 	owner        string // the request's user or organization; "" if not yet known
+	reads        bool   // the request changes nothing
 	age          int64  // creation order; lower is older
 	large, small int64  // bytes held from total and from the reserve
 }
@@ -79,20 +81,39 @@ func (s *Share) own(owner, organization string) {
 	b.add(s, large)
 }
 
+// readers stands for all requests that change nothing. The names of owners have a space.
+const readers = "readers"
+
+// groups returns the groups whose shares together hold a limited part of the budget.
+func (s *Share) groups() []string {
+	if s.reads {
+		return []string{s.owner, readers}
+	}
+	return []string{s.owner}
+}
+
 func (b *Budget) add(s *Share, n int64) {
 	s.large += n
 	b.used += n
-	if b.owned[s.owner] += n; b.owned[s.owner] == 0 {
-		delete(b.owned, s.owner)
+	for _, group := range s.groups() {
+		if b.owned[group] += n; b.owned[group] == 0 {
+			delete(b.owned, group)
+		}
 	}
 }
 
-// over reports whether n more bytes for s would raise the total of its owner's shares above half of
-// the budget. The limit applies only to owners of several shares, and only if several organizations
-// have sent requests.
+// over reports whether n more bytes for s would raise the total of one of its groups above half of the
+// budget.
 func (b *Budget) over(s *Share, n int64) bool {
-	others := b.owned[s.owner] - s.large
-	return b.several && s.owner != "" && n > 0 && others > 0 && others+s.large+n > b.total/2
+	return slices.ContainsFunc(s.groups(), func(group string) bool { return b.overIn(group, s, n) })
+}
+
+// overIn is [Budget.over] for one group. The limit applies only to groups of several shares, and to
+// owners only if several organizations have sent requests.
+func (b *Budget) overIn(group string, s *Share, n int64) bool {
+	others := b.owned[group] - s.large
+	limited := group == readers || b.several && group != ""
+	return limited && n > 0 && others > 0 && others+s.large+n > b.total/2
 }
 
 // Share returns an empty share, which the caller must close.
@@ -192,7 +213,7 @@ func (b *Budget) drop(w *waiter) {
 	b.waiters = slices.DeleteFunc(b.waiters, func(other *waiter) bool { return other == w })
 }
 
-// waitsForItsOwn reports whether a share waits for other shares of its owner.
+// waitsForItsOwn reports whether a share waits for other shares of one of its groups.
 func (b *Budget) waitsForItsOwn(w *waiter) bool {
 	large, _ := b.split(w.share, w.n)
 	return b.over(w.share, large)
@@ -217,9 +238,9 @@ func (b *Budget) wake() {
 }
 
 // refuseStuck resolves deadlocks. If all holders wait for each other, it rejects the youngest. If
-// all holders of one owner wait for each other, it rejects that owner's youngest.
+// all holders of one group wait for each other, it rejects that group's youngest.
 func (b *Budget) refuseStuck() {
-	stuck := map[string]*waiter{} // youngest holder by owner
+	stuck := map[string]*waiter{} // youngest holder by group
 	held := map[string]int64{}
 	all, holding := (*waiter)(nil), 0
 	for _, w := range b.waiters {
@@ -228,15 +249,18 @@ func (b *Budget) refuseStuck() {
 		}
 		holding++
 		all = w
-		held[w.share.owner] += w.share.large
-		stuck[w.share.owner] = w
+		for _, group := range w.share.groups() {
+			held[group] += w.share.large
+			stuck[group] = w
+		}
 	}
 	if holding > 0 && holding == b.holders {
 		b.refuse(all)
 		return
 	}
-	for owner, w := range stuck {
-		if held[owner] == b.owned[owner] && b.waitsForItsOwn(w) {
+	for group, w := range stuck {
+		large, _ := b.split(w.share, w.n)
+		if held[group] == b.owned[group] && b.overIn(group, w.share, large) && slices.Contains(b.waiters, w) {
 			b.refuse(w)
 		}
 	}
@@ -290,6 +314,16 @@ func (b *Budget) Begin(ctx context.Context) (_ context.Context, done func()) {
 		return ctx, func() {}
 	}
 	s := b.Share()
+	return With(ctx, s), s.Close
+}
+
+// BeginRead is like [Budget.Begin], for work that changes nothing.
+func (b *Budget) BeginRead(ctx context.Context) (_ context.Context, done func()) {
+	if b == nil {
+		return ctx, func() {}
+	}
+	s := b.Share()
+	s.reads = true
 	return With(ctx, s), s.Close
 }
 

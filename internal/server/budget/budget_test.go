@@ -133,6 +133,7 @@ func TestInvariants(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for range 200 {
 				s := owned(b, []string{"a", "b", "c"}[i%3])
+				s.reads = random.IntN(2) == 0
 				for range 4 {
 					if s.Take(t.Context(), random.Int64N(4*mib)) == nil && random.IntN(2) == 0 {
 						s.Give(random.Int64N(mib))
@@ -211,6 +212,39 @@ func TestOldestOfAnOrganizationContinues(t *testing.T) {
 		younger.Close()
 		if err := <-got; err != nil {
 			t.Errorf("the older request: %v", err)
+		}
+	})
+}
+
+// TestReadersLeaveHalf checks that requests that change nothing hold at most half of the memory, that
+// those that wait do not block others, and that readers that wait for each other do not wait forever.
+func TestReadersLeaveHalf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(10*mib, time.Hour)
+		reader := func() *Share {
+			ctx, done := b.BeginRead(t.Context())
+			t.Cleanup(done)
+			return Of(ctx)
+		}
+		first, second := reader(), reader()
+		take(t, first, 9*mib, nil) // alone
+		first.Give(6 * mib)
+		take(t, second, 2*mib, nil)
+		waited := make(chan error, 2)
+		go func() { waited <- first.Take(t.Context(), mib) }()
+		go func() { waited <- reader().Take(t.Context(), mib) }()
+		synctest.Wait()
+		began := time.Now()
+		take(t, b.Share(), 5*mib, nil)
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("a request that changes something waited %v for readers", waited)
+		}
+		take(t, second, mib, ErrBusy) // both wait for each other
+		second.Close()
+		for range cap(waited) {
+			if err := <-waited; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -24,12 +24,21 @@ type Config struct {
 	Listen               string // host:port, or [UnixPrefix] and a path
 	TLSCert              string // "" means no TLS
 	TLSKey               string
+	ACMETerms            bool // obtain the certificate by ACME
+	ACMEDirectory        string
+	ACMEEmail            string
+	ACMENames            []string // none: the hosts of ExternalURL and ConsoleURL
+	ACMECAFile           string   // "" trusts the system's authorities only
+	ACMEKeyID            string   // "" is no external account
+	ACMEKey              settings.Secret
+	ACMEKeyFile          string // read by Load
 	RedirectListen       string // "" means none
 	ClientAddress        string // one of clientaddr.Sources
 	TrustedProxies       clientaddr.Proxies
 	DataDir              string
 	Database             Database
 	DatabasePassword     settings.Secret
+	DatabaseConns        int // of PostgreSQL
 	DatabasePasswordFile string // read by Load
 	ExternalURL          string // "" is the listening address
 	ConsoleURL           string // "" follows from ExternalURL
@@ -136,6 +145,23 @@ func (c Config) Trust() clientaddr.Trust {
 	return clientaddr.Trust{Source: c.ClientAddress, Proxies: c.TrustedProxies}
 }
 
+// TLS reports whether the server terminates TLS itself.
+func (c Config) TLS() bool { return c.TLSCert != "" || c.ACMETerms }
+
+// CertificateNames returns the host names for which the server obtains certificates by ACME.
+func (c Config) CertificateNames() []string {
+	if len(c.ACMENames) > 0 {
+		return c.ACMENames
+	}
+	var names []string
+	for _, address := range []string{c.ExternalURL, string(c.Console())} {
+		if u, err := url.Parse(address); err == nil && u.Hostname() != "" && !slices.Contains(names, u.Hostname()) {
+			names = append(names, u.Hostname())
+		}
+	}
+	return names
+}
+
 // DSN returns the database to open, with its password. Do not print it.
 func (c Config) DSN() string {
 	if c.Database == "" {
@@ -152,6 +178,12 @@ func (c Config) DSN() string {
 	return u.String()
 }
 
+// MasterKey returns the path of the file with the master key. The server creates the file if it is in the
+// data directory.
+func (c Config) MasterKey() string {
+	return cmp.Or(c.MasterKeyFile, filepath.Join(c.DataDir, "master-key"))
+}
+
 // Console returns the URL of the console.
 func (c Config) Console() links.Console {
 	if c.ConsoleURL != "" {
@@ -165,7 +197,7 @@ func (c Config) Console() links.Console {
 func (c Config) ConsoleOrListen() (address string, known bool) {
 	known = c.ExternalURL != "" || c.ConsoleURL != ""
 	scheme := "http://"
-	if c.TLSCert != "" {
+	if c.TLS() {
 		scheme = "https://"
 	}
 	listen := c.Listen

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/settings"
 )
 
@@ -28,6 +29,7 @@ func table(c *Config) *settings.Table {
 	return settings.NewTable(
 		envPrefix,
 		settings.Group{Title: "Addresses", Fields: addressFields(c)},
+		settings.Group{Title: "TLS certificates by ACME", Fields: acmeFields(c)},
 		settings.Group{Title: "Data and keys", Fields: dataFields(c)},
 		settings.Group{Title: "Sign-in", Fields: signInFields(c)},
 		settings.Group{Title: "Health and observability", Fields: healthFields(c)},
@@ -84,6 +86,36 @@ notation, separated by commas. Organizations can make the server call these netw
 	}}
 }
 
+func acmeFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "acme_agree_to_terms", Value: &c.ACMETerms, Default: "false",
+		Doc: `If true, the server obtains its TLS certificate from the authority at acme_directory by ACME, and you
+agree to the terms of service of this authority; see tls.md.`,
+	}, {
+		Key: "acme_directory", Value: (*settings.URL)(&c.ACMEDirectory), Default: LetsEncrypt, Check: checkDirectory,
+		Doc: `The URL of the authority's ACME directory. The default is that of Let's Encrypt.`,
+	}, {
+		Key: "acme_email", Value: &c.ACMEEmail, Check: checkEmail, DefaultText: "none", Example: "operator@example.com",
+		Doc: `The address at which the authority may contact you.`,
+	}, {
+		Key: "acme_names", Value: &c.ACMENames, Separator: ",", DefaultText: "the hosts of external_url and console_url", Example: "deployments.example.com",
+		Doc: `The host names for which the server obtains certificates.`,
+	}, {
+		Key: "acme_ca_file", Value: (*settings.Path)(&c.ACMECAFile), DefaultText: "the system's authorities", Example: "/etc/workflow-server/acme-ca.pem",
+		Doc: `The file with certificates in PEM that the server trusts, in addition to the system's, when it
+connects to acme_directory.`,
+	}, {
+		Key: "acme_eab_key_id", Value: &c.ACMEKeyID, DefaultText: "none", Example: "kid-1",
+		Doc: `The key id of your account at an authority that requires external account binding.`,
+	}, {
+		Key: "acme_eab_key", Value: &c.ACMEKey, Credential: "acme_eab_key", DefaultText: "none", Example: "xxx",
+		Doc: `The key that belongs to acme_eab_key_id, in base64url.`,
+	}, {
+		Key: "acme_eab_key_file", Value: (*settings.Path)(&c.ACMEKeyFile), DefaultText: "none", Example: "/etc/workflow-server/acme-eab-key",
+		Doc: `The file that contains only the key that belongs to acme_eab_key_id.`,
+	}}
+}
+
 func dataFields(c *Config) []settings.Field {
 	return []settings.Field{{
 		Key: "data_dir", Value: (*settings.Path)(&c.DataDir), Default: DefaultDataDir,
@@ -100,6 +132,9 @@ not on the command line.`,
 	}, {
 		Key: "database_password_file", Value: (*settings.Path)(&c.DatabasePasswordFile), DefaultText: "none", Example: "/etc/workflow-server/database-password",
 		Doc: `The file that contains only the password of the user in database.`,
+	}, {
+		Key: "database_connections", Value: &c.DatabaseConns, Default: strconv.Itoa(store.DefaultConns), Min: store.MinConns, Max: 1000,
+		Doc: `The number of connections that this server opens to PostgreSQL at most; see postgresql.md.`,
 	}, {
 		Key: "master_key_file", Value: (*settings.Path)(&c.MasterKeyFile), Credential: "master_key",
 		DefaultText: "master-key in the data directory, created if missing", Example: "/etc/workflow-server/master-key",

@@ -70,6 +70,33 @@ func Find(o LoadOptions) (conffile.Found, error) {
 	return conffile.Find(o.Path, o.Dirs(), candidates)
 }
 
+// Target returns the path of the file to write: the value of --config, the existing file that a server
+// would read, or the path of a new file. For root, a new file is in /etc/workflow-server, and for other
+// users in the home directory.
+func Target(o LoadOptions) (string, error) {
+	if o.Path != "" {
+		return o.Dirs().Absolute(o.Path)
+	}
+	found, err := Find(o)
+	switch {
+	case err != nil:
+		return "", err
+	case found.Path != "":
+		return found.Path, nil
+	case o.UID == 0 && o.Etc != "":
+		return filepath.Join(o.Etc, FileName), nil
+	case !filepath.IsAbs(o.Home):
+		return "", errors.New("the home directory for the configuration file is unknown: name the file with --config")
+	}
+	return filepath.Join(o.Home, FileName), nil
+}
+
+// ReadText returns the text of a configuration file that is about to be changed, after the same
+// checks as [Load]. It returns nil if the file does not exist.
+func ReadText(path string, o LoadOptions) ([]byte, error) {
+	return conffile.ReadText(path, o.UID, atRisk)
+}
+
 // Load finds and reads the configuration file, and applies the environment and the flags. Flags
 // override the environment, which overrides the file, which overrides the defaults. The error lists
 // every problem on a line of the form "FILE:LINE: key: problem: remedy".
@@ -111,12 +138,12 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	if found.Path != "" {
 		t.ReadFile(found.Path, file.Text)
 		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
-		hasSecret := !c.MetricsToken.IsZero() || !c.DatabasePassword.IsZero() || c.Database.hasPassword()
+		hasSecret := !c.MetricsToken.IsZero() || !c.ACMEKey.IsZero() || !c.DatabasePassword.IsZero() || c.Database.HasPassword()
 		if warning := file.Exposed("a secret"); hasSecret && warning != "" {
 			c.meta.warnings = append(c.meta.warnings, warning)
 		}
 	}
-	secrets := []settings.Secret{c.MetricsToken, c.DatabasePassword}
+	secrets := []settings.Secret{c.MetricsToken, c.DatabasePassword, c.ACMEKey}
 	t.ReadEnv(func(name string) string { return env[name] })
 	t.ReadFlags(o.Flags)
 	t.ReadSecretFiles(env["CREDENTIALS_DIRECTORY"])
@@ -126,7 +153,7 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	c.meta.sources = t.Sources
 	c.validate(&t.Problems)
 	c.warnOfVariables(t, env)
-	secrets = append(secrets, c.MetricsToken, c.DatabasePassword)
+	secrets = append(secrets, c.MetricsToken, c.DatabasePassword, c.ACMEKey)
 	for i, warning := range c.meta.warnings {
 		c.meta.warnings[i] = settings.Scrub(warning, secrets...)
 	}
@@ -148,21 +175,10 @@ func (c Config) validate(problems *settings.Problems) {
 	if c.Runners > 0 && c.RunnersTarget == runners.Process && !c.TrustAll {
 		fail("runners_target", "is process, which does not isolate deployments from each other and from the machine: use docker, or add --i-trust-every-repository")
 	}
-	if c.Source("database").Kind == settings.FromFlag && c.Database.hasPassword() {
+	if c.Source("database").Kind == settings.FromFlag && c.Database.HasPassword() {
 		fail("database", "contains a password, and other users can read a program's arguments: remove the password from the URL, and use database_password_file or "+envPrefix+"DATABASE_PASSWORD")
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		fail("tls_cert_file", "needs tls_key_file, and tls_key_file needs it: set both, or none")
-	}
-	if c.TLSCert != "" && strings.HasPrefix(c.ExternalURL, "http:") {
-		fail("external_url", "begins with http although the server uses TLS: begin it with https")
-	}
-	if c.RedirectListen != "" && c.TLSCert == "" {
-		fail("redirect_listen", "redirects to https, but the server does not use TLS: set tls_cert_file and tls_key_file")
-	}
-	if c.TLSCert != "" && strings.HasPrefix(c.ConsoleURL, "http:") {
-		fail("console_url", "begins with http although the server uses TLS: begin it with https")
-	}
+	c.validateTLS(fail)
 	if err := c.Trust().Check(); err != nil {
 		fail("client_address", err.Error())
 	}
@@ -178,6 +194,9 @@ func (c Config) validate(problems *settings.Problems) {
 	if c.Runners > 0 && c.ClientAddress == clientaddr.ProxyProtocol {
 		fail("client_address", "is proxy-protocol, in which the built-in runners do not speak: use x-forwarded-for, or run an agent instead")
 	}
+	if c.Database.url() == nil && !c.Source("database_connections").IsDefault() {
+		fail("database_connections", "is set, but the database is not PostgreSQL: remove it, or set database to postgres://USER@HOST/NAME")
+	}
 	if c.DatabasePassword.IsZero() {
 		return
 	}
@@ -186,8 +205,58 @@ func (c Config) validate(problems *settings.Problems) {
 		fail("database_password", "is set, but the database is not PostgreSQL: remove it, or set database to postgres://USER@HOST/NAME")
 	case u.User.Username() == "":
 		fail("database", "names no user to whom database_password belongs: write it like postgres://USER@HOST/NAME")
-	case c.Database.hasPassword():
+	case c.Database.HasPassword():
 		fail("database", "contains a password, in addition to database_password: remove one of them")
+	}
+}
+
+func (c Config) validateTLS(fail func(key, what string)) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		fail("tls_cert_file", "needs tls_key_file, and tls_key_file needs it: set both, or none")
+	}
+	if c.RedirectListen != "" && !c.TLS() {
+		fail("redirect_listen", "redirects to https, but the server does not use TLS: set tls_cert_file and tls_key_file, or acme_agree_to_terms")
+	}
+	const begins = "begins with http although the server uses TLS: begin it with https"
+	if c.TLS() && strings.HasPrefix(c.ExternalURL, "http:") {
+		fail("external_url", begins)
+	}
+	if c.TLS() && strings.HasPrefix(c.ConsoleURL, "http:") {
+		fail("console_url", begins)
+	}
+	if !c.ACMETerms {
+		for _, f := range acmeFields(&c)[1:] {
+			if !c.Source(f.Key).IsDefault() {
+				fail(f.Key, "has no effect without acme_agree_to_terms: set that to true if you agree to the terms of service of the authority, or remove this setting")
+			}
+		}
+		return
+	}
+	if c.TLSCert != "" {
+		fail("acme_agree_to_terms", "is true although tls_cert_file is set: remove one of them")
+	}
+	if strings.HasPrefix(c.Listen, UnixPrefix) {
+		fail("listen", "is a unix socket, which the ACME authority cannot reach: listen on host:port, or use tls_cert_file")
+	}
+	if (c.ACMEKeyID == "") != c.ACMEKey.IsZero() {
+		fail("acme_eab_key_id", "needs acme_eab_key, and acme_eab_key needs it: set both, or none")
+	}
+	key, what := "acme_names", "entry %d %w"
+	if len(c.ACMENames) == 0 {
+		key, what = "external_url", "host %d of external_url and console_url %w"
+	}
+	names := c.CertificateNames()
+	if len(names) == 0 {
+		fail(key, "is missing, so the server does not know the name for which it needs a certificate: set it, for example to https://deployments.example.com")
+	}
+	for i, name := range names {
+		err := checkName(name)
+		if err == nil && c.ACMEDirectory == LetsEncrypt && !strings.Contains(name, ".") {
+			err = errPrivateName
+		}
+		if err != nil {
+			fail(key, fmt.Errorf(what, i+1, err).Error())
+		}
 	}
 }
 

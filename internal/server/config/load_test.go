@@ -208,6 +208,19 @@ func TestNetworkSettings(t *testing.T) {
 		{map[string]string{"tls_key_file": "k.pem"}, "set both, or none"},
 		{map[string]string{"tls_cert_file": "c.pem", "tls_key_file": "k.pem", "external_url": "http://a.example.com"}, "begin it with https"},
 		{map[string]string{"redirect_listen": ":80"}, "does not use TLS"},
+		{map[string]string{"acme_email": "a@example.com"}, "has no effect without acme_agree_to_terms"},
+		{map[string]string{"acme_directory": "https://acme.example.com"}, "has no effect without acme_agree_to_terms"},
+		{map[string]string{"acme_agree_to_terms": "true"}, "does not know the name"},
+		{map[string]string{"acme_agree_to_terms": "true", "external_url": "http://a.example.com"}, "begin it with https"},
+		{map[string]string{"acme_agree_to_terms": "true", "external_url": "https://a.example.com", "tls_cert_file": "c.pem", "tls_key_file": "k.pem"}, "remove one of them"},
+		{map[string]string{"acme_agree_to_terms": "true", "external_url": "https://192.168.1.20"}, "host 1 of external_url and console_url is an address"},
+		{map[string]string{"acme_agree_to_terms": "true", "external_url": "https://deployments"}, "full name"},
+		{map[string]string{"acme_agree_to_terms": "true", "acme_names": "a.example.com, *.example.com"}, "entry 2 is a wildcard"},
+		{map[string]string{"acme_agree_to_terms": "true", "acme_names": "a_b.example.com"}, "is not a host name"},
+		{map[string]string{"acme_agree_to_terms": "true", "acme_names": "a.example.com", "listen": "unix:/s"}, "authority cannot reach"},
+		{map[string]string{"acme_agree_to_terms": "true", "acme_names": "a.example.com", "acme_eab_key_id": "k"}, "set both, or none"},
+		{map[string]string{"acme_agree_to_terms": "true", "acme_names": "a.example.com", "acme_email": "operator"}, "is not an email address"},
+		{map[string]string{"acme_agree_to_terms": "true", "acme_names": "a.example.com", "acme_directory": "http://acme.example.com"}, "must begin with https"},
 		{map[string]string{"listen": "unix:http.sock"}, "unix:/run/workflow-server/http.sock"},
 		{map[string]string{"client_address": "forwarded"}, "needs trusted_proxies"},
 		{map[string]string{"trusted_proxies": "10.0.0.0/8"}, "trusted_proxies has no effect"},
@@ -220,6 +233,24 @@ func TestNetworkSettings(t *testing.T) {
 	} {
 		if _, err := Load(LoadOptions{Flags: test.flags, Cwd: t.TempDir()}); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v, want %q", test.flags, err, test.want)
+		}
+	}
+}
+
+func TestCertificateNames(t *testing.T) {
+	for _, test := range []struct {
+		flags map[string]string
+		want  []string
+	}{
+		{map[string]string{"external_url": "https://a.example.com:8443"}, []string{"a.example.com"}},
+		{map[string]string{"external_url": "https://api.example.com"}, []string{"api.example.com", "app.example.com"}},
+		{map[string]string{"external_url": "https://a.example.com", "console_url": "https://b.example.com"}, []string{"a.example.com", "b.example.com"}},
+		{map[string]string{"external_url": "https://a.example.com", "acme_names": "b.example.com, c.example.com"}, []string{"b.example.com", "c.example.com"}},
+	} {
+		test.flags["acme_agree_to_terms"] = "true"
+		c := must.Get(Load(LoadOptions{Flags: test.flags, Cwd: t.TempDir()}))(t)
+		if got := c.CertificateNames(); !slices.Equal(got, test.want) || !c.TLS() {
+			t.Errorf("%v: %q, want %q", test.flags, got, test.want)
 		}
 	}
 }

@@ -4,12 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/mail"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/net/idna"
+
+	"workflowagent/internal/server/outbound"
 )
 
 // Database is "sqlite:PATH", or a "postgres://…" URL, which can contain a password. The default is
@@ -57,8 +62,8 @@ func (d Database) String() string {
 	return u.String()
 }
 
-// hasPassword reports whether the URL contains a password.
-func (d Database) hasPassword() bool {
+// HasPassword reports whether the URL contains a password.
+func (d Database) HasPassword() bool {
 	return d.String() != string(d) && strings.Contains(d.String(), hidden)
 }
 
@@ -128,6 +133,39 @@ func checkExternalURL(text string) error {
 func checkReleases(dir string) error {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return errors.New("is not an existing directory: correct the path or create the directory")
+	}
+	return nil
+}
+
+// LetsEncrypt is the ACME directory of Let's Encrypt.
+const LetsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
+
+func checkDirectory(address string) error {
+	if err := outbound.CheckBase(address); err != nil {
+		return fmt.Errorf("%w: use the URL of the authority's ACME directory", err)
+	}
+	return nil
+}
+
+func checkEmail(address string) error {
+	if a, err := mail.ParseAddress(address); err != nil || a.Address != address {
+		return errors.New("is not an email address: write it as operator@example.com")
+	}
+	return nil
+}
+
+var errPrivateName = errors.New("has no domain, and Let's Encrypt issues no certificates for such names: use the full name, or set acme_directory to your own authority")
+
+// checkName returns an error unless an authority can issue a certificate for a name by ACME without DNS-01.
+func checkName(name string) error {
+	if strings.HasPrefix(name, "*.") {
+		return errors.New("is a wildcard, for which the authority would demand a change of the DNS (DNS-01), which the server does not support: list the names, or use tls_cert_file")
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return errors.New("is an address instead of a name: use a name, or tls_cert_file")
+	}
+	if ascii, err := idna.Lookup.ToASCII(name); err != nil || ascii != name {
+		return errors.New("is not a host name: write it in lower case, and in Punycode if it has other characters than letters, digits and hyphens")
 	}
 	return nil
 }

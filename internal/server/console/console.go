@@ -30,6 +30,7 @@ import (
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/identity/signin/openid"
 	"workflowagent/internal/server/identity/signin/passkey"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/triggers"
@@ -59,6 +60,8 @@ type Deps struct {
 	Issuer string
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
+	// URLNotice warns those who create stacks of the server's URL, or is "".
+	URLNotice string
 	// Server describes the server to its administrators.
 	Server agents.Server
 	// Releases is the directory of the mirror of the agent's releases that the server serves, or "".
@@ -78,7 +81,9 @@ func New(d Deps) *page.Site {
 	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
-	home.Register(site, home.Deps{Deployments: d.Deployments, Pools: d.Pools, Directory: d.Stacks, URL: d.APIURL})
+	home.Register(site, home.Deps{
+		Deployments: d.Deployments, Pools: d.Pools, Directory: d.Stacks, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
+	})
 	orgsettings.Register(site, orgsettings.Deps{
 		Deployments: d.Deployments, Identity: d.Identity, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks, APIURL: d.APIURL,
 		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},

@@ -17,6 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/attempts"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
@@ -32,11 +33,28 @@ type Service struct {
 	db       *store.DB
 	log      *logrus.Entry
 	machines machines
+	gate     *attempts.Gate
 }
 
 // New returns a service that uses a database.
 func New(db *store.DB, log *logrus.Entry) *Service {
-	return &Service{db: db, log: log, machines: machines{Age: machineAge}}
+	return &Service{db: db, log: log, machines: machines{Age: machineAge}, gate: attempts.NewGate()}
+}
+
+// Guard calls check, which checks a credential of a client, unless the client's network sends too many that are not
+// valid; see [attempts.Gate].
+func (s *Service) Guard(ctx context.Context, address, credential string, check func() error) error {
+	if credential == "" { // costs nothing
+		return check()
+	}
+	return s.gate.Check(ctx, address, string(HashToken(credential)), check)
+}
+
+// Issued makes known that a credential is valid, because its first call must not wait either.
+func (s *Service) Issued(credential string) {
+	if credential != "" {
+		s.gate.Know(string(HashToken(credential)))
+	}
 }
 
 // NewToken returns the text of a new random token and the hash to store.

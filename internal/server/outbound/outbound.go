@@ -59,7 +59,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	reach := c.reach(ctx, u)
 	hidden, err := reach.resolve(ctx, u)
 	if err != nil {
-		return Document{}, c.explain(u, err, hidden)
+		return Document{}, c.explain(u, err, hidden, maxTime)
 	}
 	req, err := newRequest(ctx, http.MethodGet, u, map[string]string{"Accept": "application/json", "User-Agent": "workflow-server"}, nil)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Client) Get(ctx context.Context, address string, thumbprints []string) 
 	}
 	res, err := send(req, c.transport(u.Hostname(), thumbprints, reach.dialCheck(u)))
 	if err != nil {
-		return Document{}, c.explain(u, err, hidden)
+		return Document{}, c.explain(u, err, hidden, maxTime)
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {

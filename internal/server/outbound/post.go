@@ -41,11 +41,11 @@ func (c *Client) Post(ctx context.Context, address string, header map[string]str
 	}
 	hidden, err := c.resolve(ctx, u)
 	if err != nil {
-		return Answer{}, c.explain(u, err, hidden)
+		return Answer{}, c.explain(u, err, hidden, maxTime)
 	}
 	res, err := send(req, c.transport(u.Hostname(), nil, c.dialCheck(u)))
 	if err != nil {
-		return Answer{}, c.explain(u, err, hidden)
+		return Answer{}, c.explain(u, err, hidden, maxTime)
 	}
 	defer res.Body.Close()
 	// The status is the result. The body is only shown, so an error in it changes nothing.

@@ -138,9 +138,9 @@ func (c *Client) reach(ctx context.Context, u *url.URL) Reach {
 
 // explain explains an error of a call. Only errors about the operator's own addresses say why a host
 // did not accept a connection.
-func (c *Client) explain(u *url.URL, err error, hidden bool) error {
+func (c *Client) explain(u *url.URL, err error, hidden bool, limit time.Duration) error {
 	if c.Anywhere {
-		return explain(u, err, maxTime)
+		return explain(u, err, limit)
 	}
-	return conceal(u, err, hidden, maxTime)
+	return conceal(u, err, hidden, limit)
 }

@@ -85,3 +85,14 @@ func (tx *Tx) DeleteOldSignInLinks(before time.Time) error {
 	_, err := tx.Exec("DELETE FROM sign_in_links WHERE expires_at < $1", before.UnixMicro())
 	return err
 }
+
+// AdministratorSeen reports whether a site administrator has signed in, which the audit log records with
+// the action signedIn, or has used an access token.
+func (tx *Tx) AdministratorSeen(signedIn string) (bool, error) {
+	n, err := database.Scalar[int64](tx.Tx, `SELECT
+		(SELECT COUNT(*) FROM (SELECT a.id FROM audit_entries a JOIN users u ON u.id = a.subject_id
+			WHERE a.org_id = '' AND a.action = $1 AND u.site_admin <> 0 LIMIT 1) signed) +
+		(SELECT COUNT(*) FROM (SELECT t.id FROM tokens t JOIN users u ON u.id = t.user_id
+			WHERE t.last_used_at > 0 AND u.site_admin <> 0 LIMIT 1) used)`, signedIn)
+	return n > 0, err
+}

@@ -99,6 +99,11 @@ type PoolAgent struct {
 	LastSeenAt                 time.Time
 }
 
+// AgentVersions returns the number of agents with each version that were seen since a time.
+func (tx *Tx) AgentVersions(since time.Time) (map[string]int64, error) {
+	return database.Pairs[string, int64](tx.Tx, "SELECT version, COUNT(*) FROM pool_agents WHERE last_seen_at >= $1 GROUP BY version", since)
+}
+
 // DrainedAgent is an agent to which the server hands out no jobs.
 type DrainedAgent struct {
 	PoolID, AgentID string

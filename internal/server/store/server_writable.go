@@ -17,8 +17,8 @@ const (
 	// writableFor is the time for which a result of [DB.Writable] is valid.
 	writableFor     = 5 * time.Second
 	writableTimeout = 5 * time.Second
-	// minFree is the minimum free space on the disks of the database and the blobs, in bytes.
-	minFree = 32 << 20
+	// LeastSpace is the minimum free space on the disks of the database and the blobs, in bytes.
+	LeastSpace = 32 << 20
 )
 
 type writable struct {
@@ -62,8 +62,8 @@ func hasSpace(dir string) error {
 	if err != nil {
 		return fmt.Errorf("checking free disk space in %s: %w", dir, err)
 	}
-	if free < minFree {
-		return fmt.Errorf("the disk of %s has only %s of free space: free up space until %s are available", dir, words.Bytes(free), words.Bytes(minFree))
+	if free < LeastSpace {
+		return fmt.Errorf("the disk of %s has only %s of free space: free up space until %s are available", dir, words.Bytes(free), words.Bytes(LeastSpace))
 	}
 	return nil
 }

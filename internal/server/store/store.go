@@ -8,7 +8,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/sirupsen/logrus"
 
@@ -38,6 +37,15 @@ type (
 	OldProgramError = database.OldProgramError
 )
 
+// The numbers of connections to PostgreSQL; see [database.ConnsOf].
+const (
+	DefaultConns = database.DefaultConns
+	MinConns     = database.MinConns
+)
+
+// ConnsOf returns [Options].MaxConns for a number of all connections to PostgreSQL; see [database.ConnsOf].
+func ConnsOf(all int) int { return database.ConnsOf(all) }
+
 //go:embed migrations/*.sql
 var migrations embed.FS
 
@@ -62,11 +70,10 @@ type Tx struct {
 // Open connects to a database, "sqlite:PATH" or "postgres://…", and migrates its schema to the
 // current version.
 func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
-	var err error
-	if opts.Migrations, err = fs.Sub(migrations, "migrations"); err != nil {
-		return nil, fmt.Errorf("reading the migrations: %w", err)
+	opts, err := withMigrations(opts)
+	if err != nil {
+		return nil, err
 	}
-	opts.Steps = steps
 	opts.Owners = database.Owners{scope.LevelStack: "SELECT org_id FROM stacks WHERE id = $1"}
 	db, err := database.Open(ctx, dsn, opts)
 	if err != nil {

@@ -116,6 +116,19 @@ func Read(path string, uid int, atRisk string) (File, error) {
 	return File{Path: path, Text: text, mode: info.Mode().Perm(), private: privateMode(info, uid)}, nil
 }
 
+// ReadText returns the text of a configuration file that is about to be changed, after the same
+// checks as [Read]. It returns nil if the file does not exist.
+func ReadText(path string, uid int, atRisk string) ([]byte, error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	file, err := Read(path, uid, atRisk)
+	if file.Text == nil && err == nil {
+		return []byte{}, nil
+	}
+	return file.Text, err
+}
+
 func check(path string, info os.FileInfo, uid int, atRisk string) error {
 	switch {
 	case info.IsDir():

@@ -17,10 +17,19 @@ import (
 type diagnosis struct {
 	OK     bool `json:"ok"`
 	Checks []struct {
-		Name, Status, Found, Advice string
-		Details                     []string
+		Name, Status, Finding, Found, Advice string
+		Details                              []string
 	} `json:"checks"`
 	text string
+}
+
+func (d diagnosis) finding(name string) string {
+	for _, c := range d.Checks {
+		if c.Name == name {
+			return c.Finding
+		}
+	}
+	return "missing"
 }
 
 func (d diagnosis) status(name string) string {

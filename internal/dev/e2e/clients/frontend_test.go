@@ -137,6 +137,15 @@ http {
 			if d.Status != "succeeded" {
 				t.Errorf("the deployment ended as %+v; its log:\n%s", d, s.Log(ctx, t, d))
 			}
+			found, code := serverDoctor(w, t, url, caFile)
+			for _, name := range []string{"server", "dns", "tcp", "tls", "url", "console", "client", "headers", "streams", "bodies", "clock"} {
+				if found.status(name) != "ok" {
+					t.Errorf("the server's doctor about %s: %s", name, found.status(name))
+				}
+			}
+			if code != 0 || !found.OK {
+				t.Errorf("the server's doctor: exit code %d: %s", code, found.text)
+			}
 			must.OK(t, agent.Process.Stop(syscall.SIGTERM, harness.Patience))
 			w.Agents = nil
 		})

@@ -25,14 +25,19 @@ func Block(t *testing.T, page, mark string) string {
 	return block
 }
 
-// FromPage returns the commands after a mark in docs/installation.md as a script that stops at the
-// first failure, with values replaced in its lines NAME=VALUE. In the script, sudo is a no-op for
-// root.
+// FromPage is [Script] for docs/installation.md.
 func FromPage(t *testing.T, mark string, values map[string]string) string {
 	t.Helper()
-	commands := Block(t, "installation.md", mark)
+	return Script(t, "installation.md", mark, values)
+}
+
+// Script returns the commands after a mark in a page of docs/ as a script that stops at the first failure,
+// with values replaced in its lines NAME=VALUE. In the script, sudo does nothing but set variables.
+func Script(t *testing.T, page, mark string, values map[string]string) string {
+	t.Helper()
+	commands := Block(t, page, mark)
 	for name, value := range values {
 		commands = regexp.MustCompile(`(?m)^`+name+`=.*$`).ReplaceAllLiteralString(commands, name+"="+value)
 	}
-	return "set -e\nsudo() { \"$@\"; }\n" + commands
+	return "set -e\nsudo() { env \"$@\"; }\n" + commands
 }

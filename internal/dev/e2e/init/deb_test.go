@@ -124,4 +124,5 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 		t.Errorf("after a purge systemd has failed units:\n%s", out)
 	}
 	p.wantNothing(ctx, t, before)
+	p.testServerDeb(ctx, t)
 }

@@ -18,7 +18,7 @@ import (
 func (p *packaged) wantUnsignedRefused(ctx context.Context, t *testing.T, repository string) {
 	t.Helper()
 	releases := must.Get(lab.MakeReleases(ctx, os.Stderr))(t)
-	files, err := filepath.Glob(filepath.Join(releases.Dir(lab.FirstRelease), "*.rpm"))
+	files, err := filepath.Glob(filepath.Join(releases.Dir(lab.FirstRelease), packageName+"-*.rpm"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the RPMs are %v, %v", files, err)
 	}
@@ -45,7 +45,7 @@ func TestInitRPMPackage(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	p := newPackaged(t)
-	p.run(ctx, t, "mkdir -p /etc/yum.repos.d /usr/share/licenses && printf '[main]\\nassumeyes=True\\nexcludepkgs="+packageName+"-1.1.0*\\n' >/etc/dnf/dnf.conf")
+	p.run(ctx, t, "mkdir -p /etc/yum.repos.d /usr/share/licenses && printf '[main]\\nassumeyes=True\\nexcludepkgs="+packageName+"-1.1.0*,"+serverName+"-1.1.0*\\n' >/etc/dnf/dnf.conf")
 
 	// dnf installs nothing from a repository with another key.
 	const repository = "/etc/yum.repos.d/" + packageName + ".repo"
@@ -95,4 +95,5 @@ func TestInitRPMPackage(t *testing.T) {
 	p.instructed(ctx, t, "dnf remove")
 	p.run(ctx, t, "test -s /etc/pulumi-deployment-agent.yaml && rm /etc/pulumi-deployment-agent.yaml")
 	p.wantNothing(ctx, t, before)
+	p.testServerRPM(ctx, t)
 }

@@ -31,7 +31,8 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 	const lib, doc = "usr/lib/" + release.Program, "usr/share/doc/" + release.Program
 	want := map[string]fs.FileMode{
 		"usr/bin/" + release.Program: 0o777, "usr/bin/" + release.OldName: 0o777,
-		doc + "/copyright": 0o644, doc + "/THIRD_PARTY_NOTICES": 0o644, doc + "/changelog.Debian.gz": 0o644, doc + "/pulumi-workflow-agent.yaml.sample": 0o644,
+		doc + "/pulumi-workflow-agent.schema.json": 0o644, doc + "/copyright": 0o644, doc + "/THIRD_PARTY_NOTICES": 0o644,
+		doc + "/changelog.Debian.gz": 0o644, doc + "/pulumi-workflow-agent.yaml.sample": 0o644,
 		"usr/share/bash-completion/completions/" + release.Program: 0o644, "usr/share/zsh/vendor-completions/_" + release.Program: 0o644,
 		"usr/share/fish/vendor_completions.d/" + release.Program + ".fish": 0o644,
 		"usr/share/man/man1/*": 0o644, "usr/share/lintian/overrides/" + release.Program: 0o644,
@@ -43,7 +44,7 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 		}
 	}
 	checkMembers(t, members, want)
-	checkCompletions(t, members)
+	checkCompletions(t, members, release.Program, lib)
 	checkImage(t, members[lib+"/"+release.Program].data)
 	if version := harness.Say(t, dir, "dpkg-deb", "--field", deb, "Version"); version != lab.NextRelease[1:]+"-1\n" {
 		t.Errorf("the .deb has the version %q", version)
@@ -51,27 +52,26 @@ func checkDeb(t *testing.T, dir string, archive map[string]member, wrap string) 
 	checkLintian(t, deb)
 }
 
-// checkCompletions checks that the completion files match the packaged agent's output, and that
-// bash accepts its file.
-func checkCompletions(t *testing.T, members map[string]member) {
+// checkCompletions checks that the completion files match the output of the packaged program, which is in
+// the directory bin, and that bash accepts its file.
+func checkCompletions(t *testing.T, members map[string]member, name, bin string) {
 	t.Helper()
 	dir := t.TempDir()
-	agent, script := filepath.Join(dir, release.Program), filepath.Join(dir, "script")
-	harness.Write(t, agent, members["usr/lib/"+release.Program+"/"+release.Program].data, 0o755)
-	for shell, name := range map[string]string{
-		"bash": "bash-completion/completions/" + release.Program, "zsh": "zsh/vendor-completions/_" + release.Program,
-		"fish": "fish/vendor_completions.d/" + release.Program + ".fish",
+	program, script := filepath.Join(dir, name), filepath.Join(dir, "script")
+	harness.Write(t, program, members[bin+"/"+name].data, 0o755)
+	for shell, file := range map[string]string{
+		"bash": "bash-completion/completions/" + name, "zsh": "zsh/vendor-completions/_" + name, "fish": "fish/vendor_completions.d/" + name + ".fish",
 	} {
-		text := members["usr/share/"+name].data
-		if string(text) != harness.Say(t, dir, agent, "completion", shell) {
-			t.Errorf("the completions of %s differ from the agent's", shell)
+		text := members["usr/share/"+file].data
+		if string(text) != harness.Say(t, dir, program, "completion", shell) {
+			t.Errorf("the completions of %s differ from those of %s", shell, name)
 		}
-		if shell == "zsh" && !bytes.HasPrefix(text, []byte("#compdef "+release.Program+"\n")) {
+		if shell == "zsh" && !bytes.HasPrefix(text, []byte("#compdef "+name+"\n")) {
 			t.Error("the zsh completions do not name the program")
 		}
 		if shell == "bash" {
 			harness.Write(t, script, text, 0o644)
-			harness.Say(t, dir, "bash", "-c", ". ./script && complete -p "+release.Program)
+			harness.Say(t, dir, "bash", "-c", ". ./script && complete -p "+name)
 		}
 	}
 }
@@ -112,17 +112,24 @@ func checkLintian(t *testing.T, deb string) {
 		t.Log("lintian is not installed: its checks were skipped")
 		return
 	}
-	args := []string{"lintian", "--fail-on", "error,warning", deb}
-	if os.Getuid() == 0 { // lintian refuses root and does not need it
-		home, err := os.MkdirTemp("", "lintian-") // another user can enter it
-		must.OK(t, err)
-		t.Cleanup(func() { _ = os.RemoveAll(home) })
-		data := harness.Read(t, deb)
-		args[3] = filepath.Join(home, filepath.Base(deb))
-		must.OK(t, errors.Join(os.WriteFile(args[3], data, 0o644), os.Chmod(home, 0o777)))
-		args = append([]string{"setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "env", "HOME=" + home, "TMPDIR=" + home}, args...)
+	asNobody(t, []string{deb}, "lintian", "--fail-on", "error,warning", filepath.Base(deb))
+}
+
+// asNobody runs a checker in a directory with copies of files. No checker needs root: lintian refuses it,
+// and rpmlint would unpack an RPM onto this machine's own files.
+func asNobody(t *testing.T, files []string, command ...string) {
+	t.Helper()
+	home := must.Get(os.MkdirTemp("", "checked-"))(t) // another user can enter it
+	t.Cleanup(func() { _ = os.RemoveAll(home) })
+	must.OK(t, os.Chmod(home, 0o777))
+	for _, file := range files {
+		must.OK(t, os.WriteFile(filepath.Join(home, filepath.Base(file)), harness.Read(t, file), 0o644))
 	}
-	harness.Say(t, "/", args...)
+	args := append([]string{"env", "HOME=" + home, "TMPDIR=" + home}, command...)
+	if os.Getuid() == 0 {
+		args = append([]string{"setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"}, args...)
+	}
+	harness.Say(t, home, args...)
 }
 
 // checkRPM checks the .rpm's signature as on a machine that trusts only the repository's key. It
@@ -133,11 +140,8 @@ func checkRPM(t *testing.T, dir, key string) {
 		t.Log("rpmkeys is not installed: the .rpm was not checked")
 		return
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.rpm"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("the RPMs are %v, %v", files, err)
-	}
-	list := harness.Say(t, dir, "rpm", "--query", "--package", "--nosignature", "--list", files[0])
+	file := rpmOf(t, dir, release.Program)
+	list := harness.Say(t, dir, "rpm", "--query", "--package", "--nosignature", "--list", file)
 	for _, name := range []string{
 		"bash-completion/completions/" + release.Program, "zsh/site-functions/_" + release.Program, "fish/vendor_completions.d/" + release.Program + ".fish",
 	} {
@@ -145,9 +149,23 @@ func checkRPM(t *testing.T, dir, key string) {
 			t.Errorf("the RPM lacks %s", name)
 		}
 	}
+	checkSignature(t, file, key)
+}
+
+func rpmOf(t *testing.T, dir, name string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, name+"-[0-9]*.rpm"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the RPMs of %s are %v, %v", name, files, err)
+	}
+	return files[0]
+}
+
+func checkSignature(t *testing.T, file, key string) {
+	t.Helper()
 	db := t.TempDir()
 	harness.Say(t, db, "rpmkeys", "--dbpath", db, "--import", key)
-	if out := harness.Say(t, db, "rpmkeys", "--dbpath", db, "--checksig", files[0]); !strings.Contains(out, "digests signatures OK") {
+	if out := harness.Say(t, db, "rpmkeys", "--dbpath", db, "--checksig", file); !strings.Contains(out, "digests signatures OK") {
 		t.Errorf("the signature of the RPM: %s", out)
 	}
 }

@@ -139,6 +139,7 @@ func TestPackagesContents(t *testing.T) {
 	}
 	checkDeb(t, dir, members, wrap)
 	checkRPM(t, dir, r.ArchiveKey)
+	checkServer(t, dir)
 }
 
 // TestPackagesSignatures checks that the list of checksums is signed with the mirror's key and

@@ -202,6 +202,19 @@ func program(name string) (string, error) {
 	return path, nil
 }
 
+// Own lets the server read files that its settings name.
+func Own(paths ...string) error {
+	account, err := serverAccount()
+	if err != nil || account == nil {
+		return err
+	}
+	var errs []error
+	for _, path := range paths {
+		errs = append(errs, os.Chown(path, int(account.Uid), int(account.Gid)))
+	}
+	return errors.Join(errs...)
+}
+
 // serverAccount returns the server's OS account, or nil for the current one.
 func serverAccount() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {

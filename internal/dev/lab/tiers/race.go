@@ -14,13 +14,13 @@ var concurrent = []struct {
 }{
 	{
 		"They run loops and child processes concurrently.",
-		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace delivery host/configure
-			host/daemon host/doctor sys/initsystem
+		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace checkup delivery
+			host/daemon sys/initsystem
 			runner runner/credentials runner/process runner/steps runner/workspace reach protocol`),
 	},
 	{
 		"They run the server's loops, or test what happens at the same time.",
-		names(`server server/deployments server/due server/gitops/dispatch server/runners server/stacks/states server/webhooks`),
+		names(`server server/acme server/deployments server/due server/gitops/dispatch server/runners server/stacks/states server/webhooks`),
 	},
 	{
 		"Requests and loops share their values in memory.",

@@ -92,14 +92,14 @@ func TestChangelog(t *testing.T) {
 	m := newTestMaker(t)
 	m.version = "v1.2.3-rc.1"
 	file := filepath.Join(t.TempDir(), "changelog.gz")
-	must.OK(t, m.changelog(file))
+	must.OK(t, m.changelog("workflow-server", file))
 	packed := read(t, file)
 	r := must.Get(gzip.NewReader(bytes.NewReader(packed)))(t)
 	if !r.ModTime.IsZero() || r.Name != "" {
 		t.Errorf("the compressed file contains the name %q and the time %v", r.Name, r.ModTime)
 	}
 	text, err := io.ReadAll(r)
-	want := "customer-managed-workflow-agent (1.2.3~rc.1-1) stable; urgency=medium\n\n  * Release v1.2.3-rc.1.\n\n -- " + maintainer + "  Sun, 22 Nov 2026 01:02:03 +0000\n"
+	want := "workflow-server (1.2.3~rc.1-1) stable; urgency=medium\n\n  * Release v1.2.3-rc.1.\n\n -- " + maintainer + "  Sun, 22 Nov 2026 01:02:03 +0000\n"
 	if err != nil || string(text) != want {
 		t.Errorf("the changes are %q, %v, want %q", text, err, want)
 	}

@@ -36,13 +36,18 @@ func (m *maker) stage(ctx context.Context) error {
 	if err := os.Symlink(release.Program, filepath.Join(dir, release.OldName)); err != nil {
 		return fmt.Errorf("creating the link with the old name: %w", err)
 	}
-	if err := m.generated(ctx, dir); err != nil {
+	if _, err := m.generated(ctx, release.Program, dir); err != nil {
 		return err
 	}
-	if err := m.copyright(filepath.Join(dir, "copyright")); err != nil {
+	server, err := m.generated(ctx, release.Server, filepath.Join(dir, "server"))
+	if err != nil {
 		return err
 	}
-	return m.changelog(filepath.Join(dir, "changelog.Debian.gz"))
+	// The packages contain what "service install" writes for archives.
+	if _, err := output(exec.CommandContext(ctx, server, "service", "files", "--dir", filepath.Join(dir, "server", "files"))); err != nil {
+		return err
+	}
+	return m.copyright(filepath.Join(dir, "copyright"))
 }
 
 func (m *maker) compile(ctx context.Context, to, arch string) error {
@@ -54,29 +59,34 @@ func (m *maker) compile(ctx context.Context, to, arch string) error {
 	return err
 }
 
-func (m *maker) generated(ctx context.Context, dir string) error {
-	agent := filepath.Join(m.scratch, release.Program)
+// generated builds a program and writes its manual pages, completion files and changelog to a directory.
+func (m *maker) generated(ctx context.Context, name, dir string) (program string, err error) {
+	program = filepath.Join(m.scratch, name)
 	// With the same flags as the other builds, each package is compiled only once.
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -X main.version="+m.version,
-		"-o", agent, "./cmd/"+release.Program)
+		"-o", program, "./cmd/"+name)
 	build.Dir = m.root
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if _, err := output(build); err != nil {
-		return err
+		return "", err
 	}
-	if err := m.manual(ctx, agent, dir); err != nil {
-		return err
+	if err := m.manual(ctx, program, dir); err != nil {
+		return "", err
 	}
-	return completions(ctx, agent, filepath.Join(dir, "completions"))
+	if err := completions(ctx, program, filepath.Join(dir, "completions")); err != nil {
+		return "", err
+	}
+	return program, m.changelog(name, filepath.Join(dir, "changelog.Debian.gz"))
 }
 
-// completions writes the agent's completion files under the names that each shell expects.
-func completions(ctx context.Context, agent, dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
+// completions writes a program's completion files under the names that each shell expects.
+func completions(ctx context.Context, program, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating a directory: %w", err)
 	}
-	for shell, name := range map[string]string{"bash": release.Program, "zsh": "_" + release.Program, "fish": release.Program + ".fish"} {
-		text, err := output(exec.CommandContext(ctx, agent, "completion", shell))
+	base := filepath.Base(program)
+	for shell, name := range map[string]string{"bash": base, "zsh": "_" + base, "fish": base + ".fish"} {
+		text, err := output(exec.CommandContext(ctx, program, "completion", shell))
 		if err != nil {
 			return err
 		}
@@ -88,9 +98,9 @@ func completions(ctx context.Context, agent, dir string) error {
 }
 
 // manual writes the manual pages, uncompressed for archives and compressed for packages.
-func (m *maker) manual(ctx context.Context, agent, dir string) error {
+func (m *maker) manual(ctx context.Context, program, dir string) error {
 	plain, packed := filepath.Join(dir, "man"), filepath.Join(dir, "man-gz")
-	cmd := exec.CommandContext(ctx, agent, "man", "--dir", plain)
+	cmd := exec.CommandContext(ctx, program, "man", "--dir", plain)
 	cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", m.time.Unix()))
 	if _, err := output(cmd); err != nil {
 		return err
@@ -118,10 +128,10 @@ const maintainer = "The workflowagent developers <maintainers@example.invalid>"
 
 // changelog writes a Debian changelog that contains only this version, because the published
 // release describes its changes.
-func (m *maker) changelog(file string) error {
+func (m *maker) changelog(name, file string) error {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%s (%s-1) stable; urgency=medium\n\n  * Release %s.\n\n -- %s  %s\n",
-		release.Program, debianVersion(m.version), m.version, maintainer, m.time.Format(time.RFC1123Z))
+		name, debianVersion(m.version), m.version, maintainer, m.time.Format(time.RFC1123Z))
 	return writeGzip(file, text.Bytes())
 }
 

@@ -3,6 +3,7 @@
 package clientaddr
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -115,21 +116,54 @@ func (t Trust) Check() error {
 
 // Listener returns a listener whose connections have the addresses that the PROXY protocol states, if that is the
 // source. A connection that is not from a trusted proxy is closed, and so is one that does not begin with the
-// protocol's header: on such a listener, a guess would let clients forge their addresses.
+// protocol's header: on such a listener, a guess would let clients forge their addresses. A program on this machine, such
+// as the doctor, can connect with a header that states no address.
 func (t Trust) Listener(l net.Listener, log *logrus.Entry) net.Listener {
 	if t.Source != ProxyProtocol {
 		return l
 	}
 	warn := rate.Sometimes{Interval: time.Minute}
-	return &proxyproto.Listener{Listener: l, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
-		if !t.Proxies.trusts(o.Upstream.String()) {
+	return localListener{t.Proxies, &proxyproto.Listener{Listener: l, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
+		if !t.Proxies.trusts(o.Upstream.String()) && !onLoopback(o.Upstream) {
 			warn.Do(func() {
 				log.WithField("remote", o.Upstream.String()).Warn("closed a connection that is not from one of the trusted_proxies")
 			})
 			return proxyproto.REJECT, proxyproto.ErrInvalidUpstream
 		}
 		return proxyproto.REQUIRE, nil
-	}}
+	}}}
+}
+
+// localListener lets programs on this machine that are not trusted state no address but their own.
+type localListener struct {
+	proxies Proxies
+	net.Listener
+}
+
+var errStates = errors.New("a program on this machine that is not one of the trusted_proxies states the address of a client")
+
+// Accept implements [net.Listener].
+func (l localListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if p, ok := c.(*proxyproto.Conn); ok && !l.proxies.trusts(p.Raw().RemoteAddr().String()) {
+		p.Validate = func(h *proxyproto.Header) error {
+			if !h.Command.IsLocal() {
+				return errStates
+			}
+			return nil
+		}
+	}
+	return c, err
+}
+
+func onLoopback(a net.Addr) bool {
+	tcp, ok := a.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// LocalHeader returns what a program sends first on a connection to a [ProxyProtocol] listener of its own machine.
+func LocalHeader() ([]byte, error) {
+	return (&proxyproto.Header{Version: 2, Command: proxyproto.LOCAL, TransportProtocol: proxyproto.UNSPEC}).Format()
 }
 
 // Handler returns a handler that sets RemoteAddr to the client's address if a header states it and a trusted proxy has
@@ -145,6 +179,7 @@ func (t Trust) Handler(next http.Handler) http.Handler {
 	}
 	header := realclientip.Must(realclientip.NewRightmostTrustedRangeStrategy(t.Source, networks))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(context.WithValue(r.Context(), connectionKey{}, r.RemoteAddr))
 		if t.Proxies.trusts(r.RemoteAddr) && (t.Source != Forwarded || unambiguous(r.Header.Values(Forwarded))) {
 			if client, err := netip.ParseAddr(header.ClientIP(r.Header, "")); err == nil {
 				r.RemoteAddr = netip.AddrPortFrom(client.Unmap().WithZone(""), 0).String()
@@ -153,6 +188,20 @@ func (t Trust) Handler(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+type connectionKey struct{}
+
+// ConnectionOf returns the address of the other end of the connection of a request, in the form of
+// [http.Request.RemoteAddr], also if [Trust.Handler] has set the client's address.
+func ConnectionOf(r *http.Request) string {
+	if address, ok := r.Context().Value(connectionKey{}).(string); ok {
+		return address
+	}
+	return r.RemoteAddr
+}
+
+// Trusts reports whether the other end of the connection of a request is a trusted proxy.
+func (t Trust) Trusts(r *http.Request) bool { return t.Proxies.trusts(ConnectionOf(r)) }
 
 // unambiguous reports whether no quoted text of the header Forwarded contains a separator. A proxy can quote a text of
 // the client there, such as the host, and the library that reads the header does not know quotes.
@@ -178,4 +227,12 @@ func unambiguous(values []string) bool {
 		}
 	}
 	return true
+}
+
+// WithoutPort returns an address without its port, if it has one.
+func WithoutPort(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
 }

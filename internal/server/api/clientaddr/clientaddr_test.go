@@ -89,13 +89,14 @@ func TestForgedProxyHeaders(t *testing.T) {
 		begin   string
 		want    string // the client's address, or "" for a closed connection
 	}{
-		"version 1":                {"127.0.0.1", "PROXY TCP4 203.0.113.9 10.1.2.3 5555 443\r\n", "203.0.113.9:5555"},
-		"version 2":                {"127.0.0.1", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xcb\x00\x71\x09\x0a\x01\x02\x03\x15\xb3\x01\xbb", "203.0.113.9:5555"},
-		"the balancer's own check": {"127.0.0.1", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", "127.0.0.1"},
-		"no header":                {"127.0.0.1", "", ""},
-		"truncated":                {"127.0.0.1", "PROXY TCP4 203.0.113.9\r\n", ""},
-		"forged by a client":       {"10.0.0.0/8", "PROXY TCP4 203.0.113.9 10.1.2.3 5555 443\r\n", ""},
-		"a client without header":  {"10.0.0.0/8", "", ""},
+		"version 1":                 {"127.0.0.1", "PROXY TCP4 203.0.113.9 10.1.2.3 5555 443\r\n", "203.0.113.9:5555"},
+		"version 2":                 {"127.0.0.1", "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xcb\x00\x71\x09\x0a\x01\x02\x03\x15\xb3\x01\xbb", "203.0.113.9:5555"},
+		"the balancer's own check":  {"127.0.0.1", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", "127.0.0.1"},
+		"no header":                 {"127.0.0.1", "", ""},
+		"truncated":                 {"127.0.0.1", "PROXY TCP4 203.0.113.9\r\n", ""},
+		"forged by a client":        {"10.0.0.0/8", "PROXY TCP4 203.0.113.9 10.1.2.3 5555 443\r\n", ""},
+		"a client without header":   {"10.0.0.0/8", "", ""},
+		"a program of this machine": {"10.0.0.0/8", "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00", "127.0.0.1"},
 	} {
 		plain, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {

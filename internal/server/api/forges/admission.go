@@ -11,10 +11,11 @@ import (
 
 const (
 	// maxBodies is the number of deliveries that are read at the same time, which bounds the memory
-	// that they use. perIntegration is the number of those to one integration, and forStrangers of
-	// those from networks that have sent no authentic delivery recently. So neither an integration nor
-	// networks that only send something keep the other deliveries out.
-	maxBodies, perIntegration, forStrangers = 8, 4, 4
+	// that they use. perIntegration is the number of those to one integration from known networks, and
+	// forStrangers of those from networks that have sent no authentic delivery recently, of which at most
+	// strangersEach are to one integration. So neither an integration nor networks that only send something
+	// keep the other deliveries out, nor those to the same integration.
+	maxBodies, perIntegration, forStrangers, strangersEach = 8, 4, 4, 2
 	// knownFor is the time for which a network is known after an authentic delivery, and maxKnown
 	// bounds the memory of them.
 	knownFor, maxKnown = 24 * time.Hour, 10000
@@ -33,8 +34,8 @@ type admission struct {
 
 // share is the slots of one integration.
 type share struct {
-	slots chan struct{}
-	users int // deliveries that use the share or wait for it
+	known, strangers chan struct{}
+	users            int // deliveries that use the share or wait for it
 }
 
 func newAdmission() *admission {
@@ -55,9 +56,9 @@ func (a *admission) acquire(ctx context.Context, integration, address string) (r
 		}
 		a.leave(integration)
 	}
-	wanted := []chan struct{}{mine, a.strangers, a.all}
+	wanted := []chan struct{}{mine.strangers, a.strangers, a.all}
 	if a.isKnown(address, time.Now()) {
-		wanted = []chan struct{}{mine, a.all}
+		wanted = []chan struct{}{mine.known, a.all}
 	}
 	for _, c := range wanted {
 		select {
@@ -71,16 +72,16 @@ func (a *admission) acquire(ctx context.Context, integration, address string) (r
 	return release, nil
 }
 
-func (a *admission) join(integration string) chan struct{} {
+func (a *admission) join(integration string) *share {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.shares[integration]
 	if s == nil {
-		s = &share{slots: make(chan struct{}, perIntegration)}
+		s = &share{known: make(chan struct{}, perIntegration), strangers: make(chan struct{}, strangersEach)}
 		a.shares[integration] = s
 	}
 	s.users++
-	return s.slots
+	return s
 }
 
 func (a *admission) leave(integration string) {

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,12 +210,46 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
+// TestFloodOfStrangers sends many deliveries to one integration. They must not delay those from the network of the
+// forge, to this integration or to another one.
+func TestFloodOfStrangers(t *testing.T) {
+	const forge = "198.51.100.1"
+	synctest.Test(t, func(t *testing.T) {
+		p := newAdmission()
+		p.remember(forge, time.Now())
+		var flood sync.WaitGroup
+		for n := range 200 {
+			flood.Go(func() {
+				if release, err := p.acquire(t.Context(), "i", fmt.Sprintf("192.0.2.%d", n)); err == nil {
+					time.Sleep(maxRead)
+					release()
+				}
+			})
+		}
+		synctest.Wait()
+		for _, integration := range []string{"i", "another"} {
+			began := time.Now()
+			release, err := p.acquire(t.Context(), integration, forge)
+			if err != nil || time.Since(began) != 0 {
+				t.Fatalf("a delivery of the forge to %s: %v after %v", integration, err, time.Since(began))
+			}
+			release()
+		}
+		if release, err := p.acquire(t.Context(), "another", "203.0.113.1"); err != nil {
+			t.Errorf("the first delivery to another integration: %v", err)
+		} else {
+			release()
+		}
+		flood.Wait()
+	})
+}
+
 // TestSlotBecomesFree checks that a delivery that waits gets the slot of another one.
 func TestSlotBecomesFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newAdmission()
 		var first func()
-		for range perIntegration {
+		for range strangersEach {
 			release, err := p.acquire(t.Context(), "i", "")
 			if err != nil {
 				t.Fatal(err)

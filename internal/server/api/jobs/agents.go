@@ -31,11 +31,12 @@ type agentRoutes struct {
 	deployments *deployments.Service
 	runnerDir   string
 	externalURL string
+	issued      func(token string)
 }
 
 // Register adds the routes for agents and runners. runnerDir is the directory of the runner binary.
 func Register(rt *web.Router, s *deployments.Service, runnerDir, externalURL string) {
-	(&agentRoutes{s, runnerDir, externalURL}).register(rt)
+	(&agentRoutes{s, runnerDir, externalURL, rt.Issued}).register(rt)
 	(&jobRoutes{s}).register(rt)
 }
 
@@ -63,10 +64,10 @@ func (a *agentRoutes) poll(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Del(protocol.HeaderPreferenceApplied)
 		return err
 	}
-	return answerPoll(w, r, poll, answer)
+	return a.answerPoll(w, r, poll, answer)
 }
 
-func answerPoll(w http.ResponseWriter, r *http.Request, poll *deployments.Poll, answer deployments.Answer) error {
+func (a *agentRoutes) answerPoll(w http.ResponseWriter, r *http.Request, poll *deployments.Poll, answer deployments.Answer) error {
 	if answer.Drained {
 		w.Header().Set(protocol.HeaderAgentDrained, "true")
 	}
@@ -77,6 +78,7 @@ func answerPoll(w http.ResponseWriter, r *http.Request, poll *deployments.Poll, 
 		}
 		return web.Done(w, nil)
 	}
+	a.issued(claim.Token)
 	return web.WriteJSON(w, r, http.StatusOK, protocol.PollResponse{
 		JobID: claim.Job.ID, JobToken: claim.Token, OIDCToken: claim.IdentityToken, RunID: claim.Job.DeploymentID,
 		TypeSpecificID: claim.Job.DeploymentID, DeploymentID: claim.Job.DeploymentID,

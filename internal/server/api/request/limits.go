@@ -100,7 +100,11 @@ type limitsKey struct{}
 func Bound(l Limits) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, done := l.Memory.Begin(context.WithValue(r.Context(), limitsKey{}, l))
+			begin := l.Memory.Begin
+			if r.Method == http.MethodGet {
+				begin = l.Memory.BeginRead
+			}
+			ctx, done := begin(context.WithValue(r.Context(), limitsKey{}, l))
 			defer done()
 			next.ServeHTTP(w, r.WithContext(ctx))
 		})

@@ -18,16 +18,17 @@ import (
 )
 
 type stackRoutes struct {
-	stacks   *stacks.Service
-	identity *identity.Service
+	stacks    *stacks.Service
+	identity  *identity.Service
+	urlNotice string
 }
 
-// Register adds the routes of the state backend.
-func Register(rt *web.Router, s *stacks.Service, ids *identity.Service) {
-	(&stackRoutes{s, ids}).register(rt)
+// Register adds the routes of the state backend. urlNotice warns those who create stacks, or is "".
+func Register(rt *web.Router, s *stacks.Service, ids *identity.Service, urlNotice string) {
+	(&stackRoutes{s, ids, urlNotice}).register(rt)
 	(&stateRoutes{s}).register(rt)
 	(&secretRoutes{s}).register(rt)
-	(&updateRoutes{s}).register(rt)
+	(&updateRoutes{s, rt.Issued}).register(rt)
 	(&historyRoutes{s}).register(rt)
 	(&resourceRoutes{s}).register(rt)
 	(&referenceRoutes{s}).register(rt)
@@ -170,7 +171,17 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	if _, err := s.stacks.Create(r.Context(), web.Principal(r), n); err != nil {
 		return err
 	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"messages": []any{}})
+	messages := []message{}
+	if s.urlNotice != "" {
+		messages = append(messages, message{"warning", s.urlNotice})
+	}
+	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"messages": messages})
+}
+
+// message is a text that the pulumi CLI prints.
+type message struct {
+	Severity string `json:"severity"`
+	Message  string `json:"message"`
 }
 
 type operationBody struct {

@@ -16,7 +16,10 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-type updateRoutes struct{ stacks *stacks.Service }
+type updateRoutes struct {
+	stacks *stacks.Service
+	issued func(token string)
+}
 
 // updateKinds are the path segments under which updates are created and found. Once an update
 // exists, clients use "update" for every kind.
@@ -55,8 +58,11 @@ func (u *updateRoutes) leased(rt *web.Router, method, pattern string, h func(w h
 		if token == "" {
 			return fault.New(fault.KindUnauthenticated, "this call needs the update's token (Authorization: update-token …)")
 		}
-		up, err := u.stacks.UpdateOfToken(r.Context(), token, web.Param(r, "updateID"),
-			web.Param(r, "org"), web.Param(r, "project"), web.Param(r, "stack"))
+		var up store.Update
+		err := rt.Guard(r, token, func() (err error) {
+			up, err = u.stacks.UpdateOfToken(r.Context(), token, web.Param(r, "updateID"), web.Param(r, "org"), web.Param(r, "project"), web.Param(r, "stack"))
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -101,7 +107,7 @@ func (u *updateRoutes) begin(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	answer := startAnswer(started)
+	answer := u.startAnswer(started)
 	maps.Copy(answer, createAnswer(up))
 	// The client requests the state itself, which can be large.
 	stack := stackBody{
@@ -120,7 +126,8 @@ func createAnswer(up store.Update) map[string]any {
 	return map[string]any{"updateID": up.ID, "requiredPolicies": []any{}, "messages": []any{}}
 }
 
-func startAnswer(started stacks.Started) map[string]any {
+func (u *updateRoutes) startAnswer(started stacks.Started) map[string]any {
+	u.issued(started.Token)
 	answer := map[string]any{"version": started.Version, "token": started.Token, "tokenExpiration": started.Expires.Unix()}
 	if started.JournalVersion > 0 { // otherwise, clients send whole checkpoints
 		answer["journalVersion"] = started.JournalVersion
@@ -156,7 +163,7 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 		return err
 	}
 	started, err := u.stacks.Start(r.Context(), up, body.Tags, body.JournalVersion)
-	return web.Answer(w, r, startAnswer(started), err)
+	return web.Answer(w, r, u.startAnswer(started), err)
 }
 
 func (u *updateRoutes) renew(w http.ResponseWriter, r *http.Request, up store.Update) error {

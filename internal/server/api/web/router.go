@@ -91,7 +91,7 @@ func (rt *Router) Poll(method, pattern string, h handler) {
 
 func (rt *Router) authed(method, pattern string, kinds []identity.Kind, authenticate func(context.Context, string) (*identity.Principal, error), h handler) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
-		r, err := admit(r, kinds, authenticate)
+		r, err := rt.admit(r, kinds, authenticate)
 		if err != nil {
 			return err
 		}
@@ -99,10 +99,23 @@ func (rt *Router) authed(method, pattern string, kinds []identity.Kind, authenti
 	})
 }
 
+// Guard checks a credential of a request; see [identity.Service.Guard].
+func (rt *Router) Guard(r *http.Request, credential string, check func() error) error {
+	return rt.identity.Guard(r.Context(), Address(r), credential, check)
+}
+
+// Issued makes known that a credential is valid; see [identity.Service.Issued].
+func (rt *Router) Issued(credential string) { rt.identity.Issued(credential) }
+
 // admit authenticates a request and returns it with its principal. The handler runs after admit has
 // returned, because admit has a large frame, which would otherwise remain on the stack of a held poll.
-func admit(r *http.Request, kinds []identity.Kind, authenticate func(context.Context, string) (*identity.Principal, error)) (*http.Request, error) {
-	p, err := authenticate(r.Context(), Bearer(r, "token"))
+func (rt *Router) admit(r *http.Request, kinds []identity.Kind, authenticate func(context.Context, string) (*identity.Principal, error)) (*http.Request, error) {
+	var p *identity.Principal
+	text := Bearer(r, "token")
+	err := rt.Guard(r, text, func() (err error) {
+		p, err = authenticate(r.Context(), text)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -8,15 +8,16 @@ import (
 	"workflowagent/internal/server/console/view"
 )
 
-// way is a way to install an agent.
-type way struct {
+// Way is a way to install an agent.
+type Way struct {
 	Name, Text string
 	// Steps are commands, each of one or more lines.
-	Steps []step
+	Steps []Step
 	Note  string
 }
 
-type step struct{ Text, Command string }
+// Step is a command with what it does.
+type Step struct{ Text, Command string }
 
 // tokenPlace stands for the token in commands. The token itself is shown only once.
 const tokenPlace = "TOKEN"
@@ -33,43 +34,44 @@ func (d detail) ways() []view.Tab {
 	return tabs
 }
 
-// ways returns the ways to install an agent for this server.
-func (p *pages) ways() []way {
-	mirror := p.URL + "/releases"
+// Ways returns the ways to install an agent for the server with a URL, which serves the releases in a
+// directory, or none if it is "". The first way is for most machines.
+func Ways(url, releases string) []Way {
+	mirror := url + "/releases"
 	note := ""
-	if p.Releases == "" {
+	if releases == "" {
 		mirror = "https://MIRROR"
 		note = "This server serves no releases. Replace https://MIRROR with the address of your mirror, or serve one with the server's setting releases."
 	}
 	channel := "stable"
-	if p.Releases != "" {
+	if releases != "" {
 		// A mirror that was made from a checkout without a tag has no stable release.
-		if _, err := os.Stat(filepath.Join(p.Releases, "stable.txt")); err != nil {
+		if _, err := os.Stat(filepath.Join(releases, "stable.txt")); err != nil {
 			channel = "beta"
 		}
 	}
 	with := func(text string) string {
-		return strings.NewReplacer("{mirror}", mirror, "{channel}", channel, "{url}", p.URL).Replace(text)
+		return strings.NewReplacer("{mirror}", mirror, "{channel}", channel, "{url}", url).Replace(text)
 	}
-	configure := step{"Configure the agent. It asks for the token, so that the token is in no command line.", with("sudo customer-managed-workflow-agent configure --service-url {url}")}
-	docker := step{"Let the service use Docker, and start it.", "sudo customer-managed-workflow-agent service install --docker --start"}
-	return []way{
-		{"script", "Script", []step{
+	configure := Step{"Configure the agent. It asks for the token, so that the token is in no command line.", with("sudo customer-managed-workflow-agent configure --service-url {url}")}
+	docker := Step{"Let the service use Docker, and start it.", "sudo customer-managed-workflow-agent service install --docker --start"}
+	return []Way{
+		{"script", "Script", []Step{
 			{"Install the agent for the whole machine, on Linux or macOS.", with("curl -fsSL {mirror}/install.sh | sudo sh -s -- --mirror {mirror}")},
 			configure,
 			{"Start the service.", "sudo customer-managed-workflow-agent service start"},
 		}, note},
-		{"deb", "deb", []step{
+		{"deb", "deb", []Step{
 			{"Add the repository, on Debian or Ubuntu.", with("sudo curl -fsSL {mirror}/apt/customer-managed-workflow-agent.sources -o /etc/apt/sources.list.d/customer-managed-workflow-agent.sources")},
 			{"Install the package.", "sudo apt-get update && sudo apt-get install customer-managed-workflow-agent"},
 			docker, configure,
 		}, note},
-		{"rpm", "rpm", []step{
+		{"rpm", "rpm", []Step{
 			{"Add the repository, on Fedora, RHEL or a relative.", with("sudo curl -fsSL {mirror}/yum/customer-managed-workflow-agent.repo -o /etc/yum.repos.d/customer-managed-workflow-agent.repo")},
 			{"Install the package.", "sudo dnf install customer-managed-workflow-agent"},
 			docker, configure,
 		}, note},
-		{"homebrew", "Homebrew", []step{
+		{"homebrew", "Homebrew", []Step{
 			{"Create a local tap with the formula.", with(`MIRROR={mirror}
 VERSION=$(curl -fsSL "$MIRROR/{channel}.txt" | sed -n 's/^version: //p')
 brew tap-new --no-git local/agent
@@ -79,7 +81,7 @@ curl -fsSL "$MIRROR/$VERSION/customer-managed-workflow-agent.rb" \
 			{"Configure the agent. It asks for the token.", with(`customer-managed-workflow-agent configure --service-url {url} --config "$(brew --prefix)/etc/pulumi-workflow-agent.yaml"`)},
 			{"Start the service.", "brew services start customer-managed-workflow-agent"},
 		}, note},
-		{"docker", "Docker", []step{
+		{"docker", "Docker", []Step{
 			{"Write the settings to a file. Replace " + tokenPlace + " with a token of the pool.", with(`umask 077
 cat >agent.env <<END
 PULUMI_AGENT_SERVICE_URL={url}
@@ -91,7 +93,7 @@ docker run --detach --name workflow-agent --restart unless-stopped --stop-timeou
   --group-add "$(stat -c %g "$SOCKET")" --volume "$SOCKET":/var/run/docker.sock \
   --volume workflow-agent:/var/lib/workflow-agent --env-file agent.env ` + imagePlace},
 		}, "The socket of the engine makes the agent root in all but name. Jobs cannot use the socket."},
-		{"kubernetes", "Kubernetes", []step{
+		{"kubernetes", "Kubernetes", []Step{
 			{"Write the token to the file pool-token, and create a Secret from it.", `kubectl create namespace workflow-agent
 kubectl -n workflow-agent create secret generic pool --from-file=PULUMI_AGENT_TOKEN=pool-token`},
 			{"Install the chart from a checkout of the sources. Replace REGISTRY with your publisher's registry.", with(`helm install agent packaging/helm/agent --namespace workflow-agent \

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"workflowagent/internal/server/console/page"
@@ -26,7 +25,7 @@ type detail struct {
 	Rows    []queue.Row
 	Tokens  []store.Token
 	Reasons []string // why nothing is handed out
-	Install []way
+	Install []Way
 	Way     string
 	Open    bool // shows the ways to install
 	Admin   bool
@@ -100,7 +99,7 @@ func (p *pages) load(v *page.Visit) (detail, error) {
 		return d, err
 	}
 	d.Reasons = reasons(d, load)
-	d.Install, d.Open = p.ways(), len(d.Agents) == 0 || v.Query("install") != ""
+	d.Install, d.Open = Ways(p.URL, p.Releases), len(d.Agents) == 0 || v.Query("install") != ""
 	return d, nil
 }
 
@@ -119,7 +118,7 @@ func (p *pages) agentsOf(v *page.Visit, pool store.AgentPool) ([]agentRow, error
 	var online, others []agentRow
 	for _, a := range known.Agents {
 		row := agentRow{Agent: a, AgentWork: work[a.AgentID], Org: v.Org.Name, Path: poolPath(v.Org.Name, pool.ID, "agents", a.AgentID)}
-		if newer(a.Version, p.Server.Version) {
+		if pools.Older(a.Version, p.Server.Version) {
 			row.Newer = p.Server.Version
 		}
 		if a.Online {
@@ -129,37 +128,6 @@ func (p *pages) agentsOf(v *page.Visit, pool store.AgentPool) ([]agentRow, error
 		}
 	}
 	return append(online, others...), nil
-}
-
-// newer reports whether an agent is older than the server, whose release also contains an agent.
-func newer(agent, server string) bool {
-	a, b := numbers(agent), numbers(server)
-	if a == nil || b == nil {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return a[i] < b[i]
-		}
-	}
-	return false
-}
-
-// numbers returns the three numbers of a released version, or nil.
-func numbers(version string) []int {
-	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	if len(parts) != 3 {
-		return nil
-	}
-	out := make([]int, len(parts))
-	for i, part := range parts {
-		n, err := strconv.Atoi(part)
-		if err != nil {
-			return nil
-		}
-		out[i] = n
-	}
-	return out
 }
 
 // reasons returns why queued deployments of a pool are not handed out, in sentences.

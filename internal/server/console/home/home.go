@@ -4,8 +4,10 @@ package home
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/view"
@@ -23,8 +25,13 @@ type Deps struct {
 	Deployments *deployments.Service
 	Pools       *pools.Service
 	Directory   *stacks.Service
-	// URL is the server's address for clients, without a trailing slash.
-	URL string
+	// URL is the server's address for clients, without a trailing slash, and Console that for browsers.
+	URL     string
+	Console links.Console
+	// URLNotice warns those who create stacks of the URL, or is "".
+	URLNotice string
+	// Releases is the directory of the mirror of the agent's releases that the server serves, or "".
+	Releases string
 }
 
 type pages struct{ Deps }
@@ -45,9 +52,15 @@ type overview struct {
 	Queued    []queue.Row
 	Queues    deployments.Queues
 	Stacks    []store.Stack
-	// Pools is the number of pools; it is negative if the visitor may not see them.
-	Pools int
+	// Pools are the pools; it is nil if the visitor may not see them.
+	Pools []pools.Summary
 	Admin bool
+	// Deployed reports whether the organization has had a deployment.
+	Deployed bool
+	// Domain is what tells the pulumi CLI the console's address, or "" if the CLI finds it. Install are the
+	// commands that install an agent.
+	Domain, URLNotice string
+	Install           []agents.Step
 	// Create reports whether the visitor may create stacks, and Visible whether the visitor may see any.
 	Create, Visible bool
 }
@@ -64,7 +77,7 @@ const (
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
 	ctx := v.Context()
-	o := overview{Org: v.Org.Name, URL: p.URL, Admin: v.Who.CanAdminOrg(v.Org.ID), Pools: -1}
+	o := overview{Org: v.Org.Name, URL: p.URL, Admin: v.Who.CanAdminOrg(v.Org.ID)}
 	var err error
 	if o.Queues, err = p.Deployments.Queues(ctx, v.Who, v.Org.ID, ""); err != nil {
 		return view.Page{}, err
@@ -89,12 +102,23 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	if o.Stacks, err = p.Deployments.UsedStacks(ctx, v.Who, v.Org.ID, shownRows); err != nil {
 		return view.Page{}, err
 	}
+	if o.quiet() {
+		done, err := p.Deployments.Page(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageFinished, Limit: 1})
+		if err != nil {
+			return view.Page{}, err
+		}
+		o.Deployed = len(done.Items) > 0
+	}
 	if o.fresh() {
 		some, err := p.Directory.List(ctx, store.StackFilter{Reach: v.Who.Reach(v.Org.ID), Limit: 1})
 		if err != nil {
 			return view.Page{}, err
 		}
 		o.Create, o.Visible = v.Who.CanCreateStack(v.Org.ID), len(some) > 0
+		o.URLNotice, o.Install = p.URLNotice, agents.Ways(p.URL, p.Releases)[0].Steps
+		if !p.Console.Derived(p.URL) {
+			o.Domain = p.Console.Domain()
+		}
 	}
 	if err := p.poolAlarms(v, &o); err != nil {
 		return view.Page{}, err
@@ -116,7 +140,7 @@ func (p *pages) poolAlarms(v *page.Visit, o *overview) error {
 	if err != nil {
 		return err
 	}
-	o.Pools = len(list)
+	o.Pools = append([]pools.Summary{}, list...)
 	for _, pool := range list {
 		if pool.Online > 0 || pool.Queued == 0 && pool.Agents == 0 {
 			continue
@@ -133,8 +157,21 @@ func (p *pages) poolAlarms(v *page.Visit, o *overview) error {
 	return nil
 }
 
-// fresh reports whether the organization shows the first steps: it has neither deployments nor
-// stacks that the visitor uses.
-func (o overview) fresh() bool {
-	return len(o.Attention)+len(o.Running)+len(o.Queued)+len(o.Stacks) == 0
+// quiet reports whether no deployment runs, waits or has failed lately.
+func (o overview) quiet() bool { return len(o.Attention)+len(o.Running)+len(o.Queued) == 0 }
+
+// fresh reports whether the organization shows the first steps: it has had no deployment.
+func (o overview) fresh() bool { return o.quiet() && !o.Deployed }
+
+// online reports whether an agent can run deployments.
+func (o overview) online() bool {
+	return slices.ContainsFunc(o.Pools, func(p pools.Summary) bool { return p.Online > 0 })
+}
+
+// agentPage is the page on which the visitor installs an agent: that of the only pool, or of all.
+func (o overview) agentPage() string {
+	if len(o.Pools) == 1 {
+		return links.Path(o.Org, "-", "pools", o.Pools[0].AgentPool.ID) + "#install"
+	}
+	return links.Path(o.Org, "-", "pools")
 }

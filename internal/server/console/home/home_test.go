@@ -22,7 +22,7 @@ func TestFirstVisit(t *testing.T) {
 		token         string
 		steps, hidden bool
 	}{
-		"the administrator, who has created a stack": {s.Token, false, false},
+		"the administrator, who has created a stack": {s.Token, true, false},
 		"another administrator":                      {s.AddUser("boss", identity.RoleAdmin), true, false},
 		"a member":                                   {s.AddUser("ann", identity.RoleMember), true, true},
 		"a collaborator":                             {s.AddUser("guest", identity.RoleCollaborator), false, true},
@@ -38,5 +38,34 @@ func TestFirstVisit(t *testing.T) {
 		if got := strings.Contains(p.Body, hidden); got != test.hidden {
 			t.Errorf("%s: the page says that no stack is visible: %t", who, got)
 		}
+	}
+}
+
+// TestFirstSteps follows the steps from an empty server to a deployment.
+func TestFirstSteps(t *testing.T) {
+	s := consoletest.With(t, map[string]string{"external_url": ""})
+	b := s.SignIn()
+	contains := func(when string, want ...string) consoletest.Page {
+		t.Helper()
+		p := b.Get("/acme")
+		for _, text := range want {
+			if !p.Contains(text) {
+				t.Errorf("%s, the page lacks %q:\n%s", when, text, p.Body)
+			}
+		}
+		return p
+	}
+	domain := strings.TrimPrefix(s.URL, "http://")
+	p := contains("on an empty server", "Stacks store the URL of the server, "+s.URL, "export PULUMI_CONSOLE_DOMAIN="+domain, "pulumi login "+s.URL,
+		`href="/user/settings/tokens"`, "pulumi stack init acme/dev", "Make an agent pool", "pulumi deployment run update")
+	if p.Contains("is-succeeded") {
+		t.Error("a step is done on an empty server")
+	}
+	s.API(http.MethodPost, "/api/stacks/acme/web", map[string]string{"stackName": "dev"}, nil)
+	var pool struct{ ID, TokenValue string }
+	s.API(http.MethodPost, "/api/orgs/acme/agent-pools", map[string]string{"name": "eu"}, &pool)
+	p = contains("with a stack and a pool", "sudo customer-managed-workflow-agent configure --service-url "+s.URL, "/acme/-/pools/"+pool.ID+"#install", "web/dev")
+	if n := strings.Count(p.Body, "is-succeeded"); n != 1 {
+		t.Errorf("with a stack and a pool, %d steps are done", n)
 	}
 }

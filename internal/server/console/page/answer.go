@@ -128,6 +128,9 @@ func (s *Site) shell(v *Visit) view.Shell {
 		Assets: assets.Path(), User: v.Who.User.Login, SiteAdmin: v.Who.User.SiteAdmin,
 		Insecure: !s.Secure(),
 	}
+	if v.Who.User.SiteAdmin {
+		shell.Plain = s.opts.Plain
+	}
 	org := v.Org
 	if org.Name == "" && len(v.orgs) > 0 {
 		org = v.orgs[0]

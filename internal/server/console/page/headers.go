@@ -53,8 +53,12 @@ func (s *Site) Secure() bool {
 const sessionCookie = "session"
 
 // cookieName returns the full name of a cookie. The prefix lets browsers reject the cookie of another
-// host or path.
+// host or path. Browsers send cookies to all ports of a host, so the port keeps the sessions of two servers on one host
+// apart.
 func (s *Site) cookieName(name string) string {
+	if u, err := url.Parse(s.opts.URL); err == nil && u.Port() != "" {
+		name += "-" + u.Port()
+	}
 	if s.Secure() {
 		return "__Host-" + name
 	}

@@ -42,6 +42,8 @@ type Options struct {
 	Memory *budget.Budget
 	// URL is the console's address for browsers, without a trailing slash.
 	URL string
+	// Plain is the address on which the server accepts connections of other machines without TLS, or "".
+	Plain string
 	// Draining is closed when the server begins to stop.
 	Draining <-chan struct{}
 }
@@ -51,7 +53,11 @@ type Options struct {
 func (s *Site) account(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !wantsStream(r) {
-			ctx, done := s.opts.Memory.Begin(r.Context())
+			begin := s.opts.Memory.Begin
+			if r.Method == http.MethodGet {
+				begin = s.opts.Memory.BeginRead
+			}
+			ctx, done := begin(r.Context())
 			defer done()
 			r = r.WithContext(ctx)
 		}
@@ -230,7 +236,12 @@ func (s *Site) visitor(r *http.Request) (*Visit, error) {
 	if cookie == "" {
 		return v, nil
 	}
-	who, session, err := s.opts.Sessions.Resume(r.Context(), cookie, byUser(r))
+	var who identity.Principal
+	var session signin.Session
+	err := s.opts.Identity.Guard(r.Context(), web.Address(r), cookie, func() (err error) {
+		who, session, err = s.opts.Sessions.Resume(r.Context(), cookie, byUser(r))
+		return err
+	})
 	if fault.KindOf(err) == fault.KindUnauthenticated {
 		return v, nil
 	}

@@ -225,7 +225,7 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 
 // shown returns a page of a stream, whose work takes its memory from the budget meanwhile.
 func (s *Site) shown(v *Visit, show func(v *Visit) (view.Page, error)) (view.Page, error) {
-	ctx, done := s.opts.Memory.Begin(v.Context())
+	ctx, done := s.opts.Memory.BeginRead(v.Context())
 	defer done()
 	budget.Of(ctx).ForOrganization(v.Org.Name)
 	once := *v

@@ -97,6 +97,9 @@ type Shell struct {
 	SiteAdmin bool
 	// Insecure warns that the connection is not encrypted.
 	Insecure bool
+	// Plain, unless it is "", warns administrators of the server that it accepts connections without TLS
+	// on this address.
+	Plain string
 }
 
 // Section is an item of the navigation.

@@ -16,6 +16,14 @@ type Fetcher interface {
 	Get(ctx context.Context, address string, thumbprints []string) (outbound.Document, error)
 }
 
+// DiffersError reports documents that are not those of this issuer.
+type DiffersError struct{ text string }
+
+// Error implements error.
+func (e *DiffersError) Error() string { return e.text }
+
+func differs(format string, args ...any) error { return &DiffersError{fmt.Sprintf(format, args...)} }
+
 // Check fetches the documents from the issuer's URL, and returns an error if verifiers would reject
 // tokens because of them.
 func (s *Service) Check(ctx context.Context, fetch Fetcher) error {
@@ -27,7 +35,7 @@ func (s *Service) Check(ctx context.Context, fetch Fetcher) error {
 		return err
 	}
 	if published.Issuer != s.opts.URL {
-		return fmt.Errorf("the document at %s names the issuer %q instead of %q: set external_url or oidc_issuer_url to the published issuer, or export the documents again",
+		return differs("the document at %s names the issuer %q instead of %q: set external_url or oidc_issuer_url to the published issuer, or export the documents again",
 			s.opts.URL+ConfigurationPath, published.Issuer, s.opts.URL)
 	}
 	var set jose.JSONWebKeySet
@@ -43,7 +51,7 @@ func (s *Service) Check(ctx context.Context, fetch Fetcher) error {
 	}
 	for _, k := range keys {
 		if len(set.Key(k.ID)) == 0 {
-			return fmt.Errorf("the document at %s lacks the key %s: export the documents again, or check what answers at that URL", published.KeysURL, k.ID)
+			return differs("the document at %s lacks the key %s: export the documents again, or check what answers at that URL", published.KeysURL, k.ID)
 		}
 	}
 	return nil
@@ -55,7 +63,7 @@ func get(ctx context.Context, fetch Fetcher, address string, into any) error {
 		return fmt.Errorf("fetching %s: %w", address, err)
 	}
 	if err := json.Unmarshal(doc.Body, into); err != nil {
-		return fmt.Errorf("the document at %s is not the expected JSON object: export the documents again, or check what answers at that URL", address)
+		return differs("the document at %s is not the expected JSON object: export the documents again, or check what answers at that URL", address)
 	}
 	return nil
 }

@@ -4,7 +4,9 @@ package keyring
 import (
 	"bytes"
 	"context"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -193,6 +195,22 @@ func LoadMasterKey(path string, create bool) ([]byte, error) {
 		return nil, fmt.Errorf("the file %s must contain a master key: %d bytes in base64", path, masterKeySize)
 	}
 	return key, nil
+}
+
+// Derive returns a key for one purpose, which does not reveal the master key.
+func Derive(masterKey []byte, purpose string) ([]byte, error) {
+	key, err := hkdf.Key(sha256.New, masterKey, nil, purpose, sha256.Size)
+	return key, fault.While(err, "deriving a key")
+}
+
+// Check returns an error if the master key does not unwrap the database's key ring, and
+// [store.ErrNotFound] if the database has none yet. It changes nothing.
+func Check(ctx context.Context, db *store.DB, masterKey []byte) error {
+	master, err := subtle.NewAESGCM(masterKey)
+	if err != nil {
+		return fmt.Errorf("preparing the master key: %w", err)
+	}
+	return (&Ring{db: db, master: master}).load(ctx)
 }
 
 func createMasterKey(path string) ([]byte, error) {

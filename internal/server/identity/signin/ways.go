@@ -42,7 +42,11 @@ func (s *Service) UseToken(ctx context.Context, text, address string) (Proof, er
 	if s.noTokens {
 		return Proof{}, errNoWay
 	}
-	p, err := s.tokens.Authenticate(ctx, text)
+	var p identity.Principal
+	err := s.tokens.Guard(ctx, address, text, func() (err error) {
+		p, err = s.tokens.Authenticate(ctx, text)
+		return err
+	})
 	if err != nil && fault.KindOf(err) != fault.KindUnauthenticated {
 		return Proof{}, err
 	}
@@ -141,6 +145,26 @@ func (s *Service) MakeLink(ctx context.Context, u store.User) (string, error) {
 		return "", err
 	}
 	return text, nil
+}
+
+// FirstLink returns the secret of a new link that signs the first administrator in. It returns "" if an
+// administrator has signed in to the console or used an access token, or if the first one was removed.
+func (s *Service) FirstLink(ctx context.Context) (string, error) {
+	var admin store.User
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		seen, err := tx.AdministratorSeen(string(audit.SignedIn))
+		if err == nil && !seen {
+			admin, err = tx.UserByLogin(identity.AdminLogin)
+		}
+		return store.IgnoreMissing(err)
+	})
+	if err != nil {
+		return "", fmt.Errorf("asking whether an administrator has signed in: %w", err)
+	}
+	if !admin.SiteAdmin {
+		return "", nil
+	}
+	return s.MakeLink(ctx, admin)
 }
 
 // UseLink uses a link up.

@@ -32,7 +32,7 @@ type Options struct {
 	// it.
 	BlobDir string
 	// MaxConns is the maximum number of connections: with SQLite the read connections (default 8),
-	// with PostgreSQL all connections (default 22).
+	// with PostgreSQL those for transactions (default 22); see [ConnsOf].
 	MaxConns int
 	// Clock is the clock to use. The default is this machine's clock.
 	Clock Clock

@@ -15,13 +15,9 @@ import (
 // migrate updates the schema, unless the options forbid it, or a newer program has updated it further. It
 // returns the versions of the migrations that this program contains.
 func migrate(ctx context.Context, e engine, db *sql.DB, o Options) (versions, error) {
-	provider, err := newProvider(e, db, o)
+	m, err := newMigration(e, db, o)
 	if err != nil {
-		return nil, fmt.Errorf("reading the migrations: %w", err)
-	}
-	m := &migration{engine: e, db: db, provider: provider, known: versions{0: true}, options: o}
-	for _, source := range provider.ListSources() {
-		m.known[source.Version] = true
+		return nil, err
 	}
 	standing, err := m.compare(ctx)
 	switch {
@@ -46,6 +42,18 @@ type migration struct {
 	provider *goose.Provider
 	known    versions // of the migrations that this program contains
 	options  Options
+}
+
+func newMigration(e engine, db *sql.DB, o Options) (*migration, error) {
+	provider, err := newProvider(e, db, o)
+	if err != nil {
+		return nil, fmt.Errorf("reading the migrations: %w", err)
+	}
+	m := &migration{engine: e, db: db, provider: provider, known: versions{0: true}, options: o}
+	for _, source := range provider.ListSources() {
+		m.known[source.Version] = true
+	}
+	return m, nil
 }
 
 func newProvider(e engine, db *sql.DB, o Options) (*goose.Provider, error) {

@@ -29,6 +29,21 @@ const (
 	defaultOlderTimeout = 15 * time.Second
 )
 
+const (
+	// otherConns are the connections besides those for transactions: for notifications, for exclusive work, and to
+	// ask what became of a transaction.
+	otherConns = 3
+	// DefaultConns is the default number of all connections of a server to PostgreSQL. Four servers stay below 100.
+	DefaultConns = 25
+	// MinConns is the smallest number.
+	MinConns = 6
+
+	defaultConns = DefaultConns - otherConns
+)
+
+// ConnsOf returns [Options].MaxConns for a number of all connections of a server to PostgreSQL.
+func ConnsOf(all int) int { return all - otherConns }
+
 func (t Timeouts) orDefault() Timeouts {
 	return Timeouts{
 		Write: cmp.Or(t.Write, defaultWriteTimeout), Lock: cmp.Or(t.Lock, defaultLockTimeout), Idle: cmp.Or(t.Idle, defaultIdleTimeout),
@@ -45,16 +60,16 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	conns := opts.MaxConns
 	if conns <= 0 {
-		conns = 22 // with those for notices and exclusive work, four servers stay below 100
+		conns = defaultConns
 	}
 	timeouts := opts.Timeouts.orDefault()
 	slow := newPool(connectTo(cfg, migrationTime), 2)
 	if err := requireSessions(ctx, slow); err != nil {
-		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, slow.Close()))
+		return nil, fmt.Errorf("preparing the database: %w", errors.Join(explain(err, cfg), slow.Close()))
 	}
 	known, err := migrate(ctx, postgresEngine, slow, opts)
 	if err != nil {
-		return nil, fmt.Errorf("preparing the database: %w", errors.Join(err, slow.Close()))
+		return nil, fmt.Errorf("preparing the database: %w", errors.Join(explain(err, cfg), slow.Close()))
 	}
 	if err := slow.Close(); err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", err)
@@ -63,7 +78,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	pool := newPool(cfg, conns)
 	blobs, err := blob.NewRows(ctx, pool)
 	if err != nil {
-		return nil, errors.Join(err, pool.Close())
+		return nil, errors.Join(explain(err, cfg), pool.Close())
 	}
 	b := newBus()
 	b.listen(cfg, timeouts.Answer, opts.Log)
@@ -93,6 +108,9 @@ func requireSessions(ctx context.Context, pool *sql.DB) error {
 		statement string
 	}{{conns[0], ""}, {conns[1], "BEGIN; "}, {conns[0], ""}} {
 		err := withPgx(step.conn, func(conn *pgx.Conn) error {
+			if err := checkVersion(conn.PgConn().ParameterStatus("server_version")); err != nil {
+				return err
+			}
 			results, err := conn.PgConn().Exec(ctx, step.statement+"SELECT pg_backend_pid()").ReadAll()
 			if err == nil {
 				sessions = append(sessions, string(results[len(results)-1].Rows[0][0]))

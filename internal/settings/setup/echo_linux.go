@@ -1,4 +1,4 @@
-package configure
+package setup
 
 import "golang.org/x/sys/unix"
 

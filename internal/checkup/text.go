@@ -1,4 +1,4 @@
-package doctor
+package checkup
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-var colours = map[Status]string{OK: "32", Warn: "33", Fail: "31;1", Skip: "2"}
+var colours = map[Status]string{StatusOK: "32", StatusWarn: "33", StatusFail: "31;1", StatusSkip: "2"}
 
 // Print writes a result as text for an operator.
 func Print(w io.Writer, r Result, colour bool) {
@@ -36,7 +36,7 @@ func Summary(report Report) string {
 	for _, p := range []struct {
 		status Status
 		text   string
-	}{{Fail, "failed"}, {Warn, "to review"}, {OK, "ok"}, {Skip, "skipped"}} {
+	}{{StatusFail, "failed"}, {StatusWarn, "to review"}, {StatusOK, "ok"}, {StatusSkip, "skipped"}} {
 		if n := count[p.status]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, p.text))
 		}

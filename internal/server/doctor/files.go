@@ -1,0 +1,243 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"workflowagent/internal/checkup"
+	"workflowagent/internal/reach"
+	"workflowagent/internal/server/api/mirror"
+	"workflowagent/internal/server/certfile"
+	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/identity/keyring"
+	"workflowagent/internal/server/identity/signin/openid"
+	"workflowagent/internal/server/store"
+)
+
+func (e *examination) checkConfig(context.Context) checkup.Result {
+	if !e.readable {
+		return fail(configInvalid, "no server can start with the configuration", "fix the reported lines, with configure or an editor", checkup.Lines(e.opts.ConfigErr)...)
+	}
+	file := cmp.Or(e.cfg.File(), "no file, the environment and the defaults")
+	if e.cfg.SignInFile != "" {
+		if _, err := openid.Load(e.cfg.SignInFile); err != nil && !errors.Is(err, fs.ErrPermission) { // checkFiles reports that
+			return fail(configInvalid, file+": sign_in_file cannot be used", "fix the reported lines", checkup.Lines(err)...)
+		}
+	}
+	if e.cfg.ExternalURL == "" {
+		return fail(urlMissing, file+": "+errNoURL.Error(), "set external_url to the URL that clients use, with configure or an editor")
+	}
+	if warnings := e.cfg.Warnings(); len(warnings) > 0 {
+		return warn(configWarnings, file, "review the reported lines", warnings...)
+	}
+	return checkup.OK(file)
+}
+
+// externalURL returns the URL that a server with the configuration has, or "" if it cannot start.
+func externalURL(c config.Config) string {
+	if c.ExternalURL != "" {
+		return c.ExternalURL
+	}
+	host, _, isTCP := strings.Cut(c.Listen, ":")
+	if strings.HasPrefix(c.Listen, config.UnixPrefix) || !isTCP || host == "" || host == "0.0.0.0" || strings.HasPrefix(c.Listen, "[::]") {
+		return ""
+	}
+	if c.TLSCert != "" {
+		return "https://" + c.Listen
+	}
+	return "http://" + c.Listen
+}
+
+// checkFiles checks that the server's user can read the files that the configuration names.
+func (e *examination) checkFiles(context.Context) checkup.Result {
+	var problems, names []string
+	for _, f := range []struct{ key, path string }{
+		{"the configuration", e.cfg.File()},
+		{"tls_cert_file", e.cfg.TLSCert},
+		{"tls_key_file", e.cfg.TLSKey},
+		{"master_key_file", e.cfg.MasterKeyFile},
+		{"sign_in_file", e.cfg.SignInFile},
+		{"database_password_file", e.cfg.DatabasePasswordFile},
+		{"metrics_token_file", e.cfg.MetricsTokenFile},
+	} {
+		if _, err := os.Stat(f.path); f.path == "" || f.path == e.cfg.File() && errors.Is(err, fs.ErrNotExist) { // configure has not written it yet
+			continue
+		}
+		names = append(names, f.path)
+		if err := e.user.read(f.path); err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", f.key, err))
+		}
+	}
+	switch {
+	case len(problems) > 0:
+		return fail(fileUnreadable, "the server's "+e.user.String()+" cannot read all files of the configuration",
+			"let that user read each file and enter the directories above it, for example with chgrp and chmod g+r", problems...)
+	case len(names) == 0:
+		return checkup.Skip("the configuration names no file")
+	}
+	return checkup.OK("the server's " + e.user.String() + " can read " + strings.Join(names, ", "))
+}
+
+func (e *examination) checkKey(context.Context) checkup.Result {
+	path := e.cfg.MasterKey()
+	master, err := keyring.LoadMasterKey(path, false)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && e.cfg.MasterKeyFile == "":
+		return checkup.Skip(path + " does not exist yet; the first start creates it")
+	case errors.Is(err, fs.ErrNotExist):
+		return fail(keyMissing, path+" does not exist", "restore the key; for a new installation, create it with: openssl rand -base64 32")
+	case errors.Is(err, fs.ErrPermission):
+		return fail(fileUnreadable, fmt.Sprintf("%s cannot be read: %v", path, checkup.Reason(err)), "run doctor as root or as the server's user")
+	case err != nil:
+		return fail(keyInvalid, err.Error(), "restore the key from its copy: without it, all stacks lose their secrets")
+	}
+	if e.key, err = keyring.Derive(master, mirror.Purpose); err != nil {
+		return fail(keyInvalid, err.Error(), "restore the key from its copy")
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o007 != 0 {
+		return warn(keyInvalid, fmt.Sprintf("%s can be read by other users (mode %04o)", path, info.Mode().Perm()), "run chmod o= on it; if others may have read it, create a new installation")
+	}
+	return checkup.OK(path + " contains a key")
+}
+
+// checkKeyRing checks that the master key is the database's.
+func (e *examination) checkKeyRing(ctx context.Context) checkup.Result {
+	if e.db == nil || len(e.key) == 0 {
+		return checkup.Skip("no server has set up the database yet")
+	}
+	master, err := keyring.LoadMasterKey(e.cfg.MasterKey(), false)
+	if err == nil {
+		err = keyring.Check(ctx, e.db, master)
+	}
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return checkup.Skip("the first start creates the key ring")
+	case err != nil:
+		return fail(keyWrong, err.Error(), "set master_key_file to the key with which the database was created, or restore it from its copy")
+	}
+	return checkup.OK("the master key opens the database's key ring")
+}
+
+// checkCertificate checks the files of the certificate. What clients receive is another check.
+func (e *examination) checkCertificate(context.Context) checkup.Result {
+	c := e.cfg
+	if c.TLSCert == "" {
+		return checkup.Skip("the server does not use TLS")
+	}
+	if err := certfile.Check(c.TLSCert, c.TLSKey); err != nil {
+		return fail(certificateInvalid, err.Error(), "correct tls_cert_file and tls_key_file: PEM files with the certificate and its chain, and with its key")
+	}
+	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return fail(certificateInvalid, err.Error(), "correct tls_cert_file and tls_key_file")
+	}
+	leaf, now := pair.Leaf, time.Now()
+	found := fmt.Sprintf("%s, for %s, valid until %s", c.TLSCert, strings.Join(leaf.DNSNames, ", "), leaf.NotAfter.Format(time.DateOnly))
+	switch missing := missingHosts(leaf, c.ExternalURL, string(c.Console())); {
+	case now.After(leaf.NotAfter):
+		return fail(certificateExpired, found, "renew the certificate; the server uses new files from the next connection on")
+	case len(missing) > 0:
+		return fail(certificateNames, found+", but not for "+strings.Join(missing, " and "), "obtain a certificate for each host of external_url and console_url")
+	case reach.ExpiresSoon(leaf.NotBefore, leaf.NotAfter, now):
+		return warn(certificateExpires, found, fmt.Sprintf("renew the certificate, which expires in %d hours", int(leaf.NotAfter.Sub(now).Hours())))
+	}
+	if info, err := os.Stat(c.TLSKey); err == nil && info.Mode().Perm()&0o007 != 0 {
+		return warn(certificateKeyOpen, fmt.Sprintf("%s can be read by other users (mode %04o)", c.TLSKey, info.Mode().Perm()), "run chmod o= on it")
+	}
+	return checkup.OK(found)
+}
+
+// missingHosts returns the hosts of URLs for which a certificate is not valid.
+func missingHosts(leaf *x509.Certificate, urls ...string) []string {
+	var missing []string
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err == nil && u.Hostname() != "" && leaf.VerifyHostname(u.Hostname()) != nil {
+			missing = append(missing, u.Hostname())
+		}
+	}
+	return missing
+}
+
+func (e *examination) checkData(context.Context) checkup.Result {
+	dir := e.cfg.DataDir
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		parent := checkup.Existing(dir)
+		if err := unix.Access(parent, unix.W_OK|unix.X_OK); err != nil {
+			return fail(dataInvalid, fmt.Sprintf("%s does not exist and cannot be created in %s: %v", dir, parent, err), "create it for the server's user, or set data_dir")
+		}
+		return checkup.OK(dir + " does not exist yet and can be created")
+	case err != nil:
+		return fail(dataInvalid, fmt.Sprintf("%s cannot be examined: %v", dir, checkup.Reason(err)), "run doctor as root or as the server's user, or set data_dir")
+	case !info.IsDir():
+		return fail(dataInvalid, dir+" is not a directory", "remove it, or set data_dir")
+	case info.Mode().Perm()&0o022 != 0:
+		return fail(dataOpen, fmt.Sprintf("%s can be written by other users (mode %04o)", dir, info.Mode().Perm()), "run chmod 700 on it")
+	}
+	switch {
+	case e.user.isSelf():
+		if err := checkup.Writable(dir); err != nil {
+			return fail(dataInvalid, fmt.Sprintf("%s is not writable: %v", dir, checkup.Reason(err)), "check for a full or read-only disk, or set data_dir")
+		}
+	case os.Geteuid() != 0:
+		return warn(dataUser, fmt.Sprintf("%s belongs to %s, and the doctor runs as user %d", dir, e.user, os.Geteuid()),
+			"run doctor as root or as the server's user, for example with sudo -u: another user may get different results")
+	}
+	if strangers := foreignFiles(dir, e.user.uid); len(strangers) > 0 {
+		return fail(dataForeign, fmt.Sprintf("%s contains files that do not belong to %s, such as those of a server that root has started", dir, e.user),
+			fmt.Sprintf("stop the server, and run chown -R %d %s", e.user.uid, dir), strangers...)
+	}
+	return checkup.OK(dir + " belongs to the server's " + e.user.String())
+}
+
+// maxForeign bounds the reported files.
+const maxForeign = 5
+
+// foreignFiles returns files directly below a directory that belong to another user than uid.
+func foreignFiles(dir string, uid int) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // only the server's user may read it
+	}
+	var out []string
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			continue // it was removed meanwhile
+		}
+		if owner, ok := ownerOf(info); ok && owner != uid && len(out) < maxForeign {
+			out = append(out, fmt.Sprintf("%s belongs to user %d", filepath.Join(dir, entry.Name()), owner))
+		}
+	}
+	return out
+}
+
+func (e *examination) checkDisk(context.Context) checkup.Result {
+	disks := checkup.Disks{Of: e.opts.Disk, Least: store.LeastSpace}
+	dirs := []string{e.cfg.DataDir}
+	if path, ok := strings.CutPrefix(e.cfg.DSN(), "sqlite:"); ok && filepath.Dir(path) != e.cfg.DataDir {
+		dirs = append(dirs, filepath.Dir(path))
+	}
+	var worst checkup.Result
+	for i, dir := range dirs {
+		r := named(diskFull, disks.Space(checkup.Existing(filepath.Join(dir, "file")), "the server's data", "free up space, or move data_dir to a larger disk; see keep_states and keep_logs_for"))
+		if i == 0 || r.Status == checkup.StatusFail || worst.Status == checkup.StatusOK {
+			worst = r
+		}
+	}
+	return worst
+}
