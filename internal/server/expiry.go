@@ -8,15 +8,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/reach"
+	"workflowagent/internal/words"
 )
 
-const (
-	// expiryEvery is the interval between checks of the TLS certificates.
-	expiryEvery = 24 * time.Hour
-	// expiryShare is the part of a certificate's lifetime before whose end a warning is logged. ACME renews a
-	// certificate in the last third of its lifetime.
-	expiryShare = 6
-)
+// expiryEvery is the interval between checks of the TLS certificates.
+const expiryEvery = 12 * time.Hour
 
 // expiryWatch reports when the TLS certificates expire.
 type expiryWatch struct {
@@ -58,16 +56,14 @@ func (w *expiryWatch) subsystem() Subsystem {
 }
 
 func (w *expiryWatch) warn(context.Context) error {
+	now := time.Now()
 	for _, leaf := range w.certificates.Leaves() {
-		left := time.Until(leaf.NotAfter)
-		if left > leaf.NotAfter.Sub(leaf.NotBefore)/expiryShare {
-			continue
-		}
 		log := w.log.WithFields(logrus.Fields{"names": leaf.DNSNames, "expires": leaf.NotAfter.Format(time.RFC3339)})
-		if left > 0 {
-			log.Warn("the TLS certificate expires soon: renew it, or find out why the server could not")
-		} else {
+		switch {
+		case now.After(leaf.NotAfter):
 			log.Error("the TLS certificate has expired: renew it, or find out why the server could not; clients refuse it")
+		case reach.ExpiresSoon(leaf.NotBefore, leaf.NotAfter, now):
+			log.Warn("the TLS certificate expires in " + words.Duration(leaf.NotAfter.Sub(now).Round(time.Minute)) + ": renew it, or find out why the server could not")
 		}
 	}
 	return nil

@@ -105,14 +105,6 @@ func (s *Server) ownSubsystems() []Subsystem {
 			return every(ctx, time.Hour, s.identity.DeleteExpired)
 		}},
 	}
-	if s.certificate != nil {
-		own = append(own, Subsystem{Name: "certificate", Run: func(ctx context.Context) error {
-			return every(ctx, remindEvery, func(context.Context) error {
-				s.certificate.Remind()
-				return nil
-			})
-		}})
-	}
 	if s.db.Shared() {
 		own = append(own, newSkewWatch(s.db, s.logOf("clock"), s.metrics).subsystem())
 	}

@@ -13,9 +13,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/reach"
 	"workflowagent/internal/sys/boundedfile"
-	"workflowagent/internal/words"
 )
 
 const maxSize = 1 << 20 // bytes; real files are much smaller
@@ -79,11 +77,13 @@ func (p *Pair) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return p.current, nil
 }
 
-// Leaves returns the certificate without its chain.
+// Leaves returns the certificate without its chain. It reads changed files first.
 func (p *Pair) Leaves() []*x509.Certificate {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return []*x509.Certificate{p.current.Leaf}
+	current, err := p.Get(nil)
+	if err != nil {
+		return nil // Get returns none
+	}
+	return []*x509.Certificate{current.Leaf}
 }
 
 func (p *Pair) stat() (infos [2]fs.FileInfo, err error) {
@@ -106,22 +106,6 @@ func (p *Pair) read() (*tls.Certificate, error) {
 		return nil, fmt.Errorf("using the TLS certificate %s with the key %s: %w", p.cert, p.key, err)
 	}
 	return &pair, nil
-}
-
-// Remind logs whether the certificate must be renewed. It reads changed files first.
-func (p *Pair) Remind() {
-	current, err := p.Get(nil)
-	if err != nil {
-		return // Get returns none
-	}
-	leaf, now := current.Leaf, time.Now()
-	log := p.log.WithFields(logrus.Fields{"file": p.cert, "names": leaf.DNSNames, "expires": leaf.NotAfter.Format(time.RFC3339)})
-	switch {
-	case now.After(leaf.NotAfter):
-		log.Error("the TLS certificate has expired: renew it; clients refuse it")
-	case reach.ExpiresSoon(leaf.NotBefore, leaf.NotAfter, now):
-		log.Warn("the TLS certificate expires in " + words.Duration(leaf.NotAfter.Sub(now).Round(time.Minute)) + ": renew it; the server uses new files from the next connection on")
-	}
 }
 
 func (p *Pair) describe() {

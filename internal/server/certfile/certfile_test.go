@@ -102,35 +102,3 @@ func TestLoad(t *testing.T) {
 		t.Errorf("a key that is no key: %v", err)
 	}
 }
-
-func TestRemind(t *testing.T) {
-	const day = 24 * time.Hour
-	for name, test := range map[string]struct {
-		validity, left time.Duration
-		want           string
-	}{
-		"a fresh certificate":          {90 * day, 60 * day, ""},
-		"a certificate near its end":   {90 * day, 13 * day, "expires in 13 d: renew it"},
-		"a short one":                  {6 * day, 2 * day, ""},
-		"a short one, near its end":    {6 * day, day, "expires in"},
-		"one that expired meanwhile":   {90 * day, -time.Hour, "has expired"},
-		"one that is valid for a year": {365 * day, 15 * day, ""},
-	} {
-		dir := t.TempDir()
-		cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-		log, logged := logtest.NewNullLogger()
-		now := time.Now()
-		template := &x509.Certificate{NotBefore: now.Add(test.left - test.validity), NotAfter: now.Add(test.left)}
-		must.OK(t, testcert.Write(must.Get((*testcert.Authority)(nil).Issue(template, "h"))(t), cert, key))
-		p := must.Get(Load(cert, key, logrus.NewEntry(log)))(t)
-		logged.Reset()
-		p.Remind()
-		got := ""
-		if e := logged.LastEntry(); e != nil {
-			got = e.Message
-		}
-		if !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
-			t.Errorf("%s: the log says %q, want %q", name, got, test.want)
-		}
-	}
-}
