@@ -101,6 +101,10 @@ func (j *job) command(ctx context.Context, step workflow.Step, number int, out *
 	for _, notice := range notices {
 		out.line(notice)
 	}
+	if strings.HasPrefix(step.Run, workflow.RunPulumi) {
+		j.keep.onlyPulumi = true
+		env = j.reuseCompiled(ctx, env)
+	}
 	cmd, report, err := j.prepareCommand(step, number, env)
 	if err != nil {
 		return failed(err)
@@ -109,9 +113,6 @@ func (j *job) command(ctx context.Context, step workflow.Step, number int, out *
 	if err := j.env.CheckCommand(j.shellText(step, number)); err != nil {
 		closeExtra(cmd)
 		return failed(err)
-	}
-	if strings.HasPrefix(step.Run, workflow.RunPulumi) {
-		j.keep.onlyPulumi = true
 	}
 	if step.Run != workflow.RunSourceGit && step.Run != workflow.RunDependencies {
 		if line := j.keep.describeReuse(); line != "" {

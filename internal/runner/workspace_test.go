@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -281,4 +282,58 @@ func TestWorkspaceYAML(t *testing.T) {
 	if _, log := s.next(); !strings.Contains(log, "did not end in order") || !strings.Contains(log, "Cloning") {
 		t.Errorf("after a failed pre-run command:\n%s", log)
 	}
+}
+
+// TestWorkspaceCompiled checks which jobs find what ts-node compiled in the one before.
+func TestWorkspaceCompiled(t *testing.T) {
+	s := newStack(t, nodeProgram)
+	d := s.launch.Definition
+	s.hook(`case "$1" in up) d=${TS_NODE_CACHE_DIRECTORY:-none}; echo "found: $(cat $d/compiled 2>&1)"; case $d in none) ;; *) mkdir -p $d; echo compiled > $d/compiled;; esac;; esac`)
+	next := func(what string, found bool) {
+		t.Helper()
+		code, log := s.next()
+		log += s.text(len(d.Steps) - 1)
+		if code != 0 || !strings.Contains(log, "found: ") || strings.Contains(log, "found: compiled") != found {
+			t.Errorf("%s: exit code %d:\n%s", what, code, log)
+		}
+	}
+	commit := func(files map[string]string) {
+		t.Helper()
+		if _, err := s.repo.Commit(t.Context(), "main", "Change", files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next("the first job", false)
+	next("an unchanged program", true)
+	commit(map[string]string{"infra/source": "two\n"})
+	next("a new commit", false)
+	next("the new commit again", true)
+	commit(map[string]string{"infra/source": "one\n"})
+	next("the first content in a new commit", false)
+
+	d.Env["NPM_CONFIG_LEGACY_PEER_DEPS"] = "true"
+	next("dependencies that were installed again", false)
+	next("the same dependencies", true)
+
+	d.Env["TS_NODE_CACHE_DIRECTORY"] = t.TempDir()
+	next("a directory of the user", false)
+	next("the directory of the user again", true)
+	delete(d.Env, "TS_NODE_CACHE_DIRECTORY")
+
+	withoutCommands := d.Steps
+	d.Steps = slices.Insert(slices.Clone(withoutCommands), 3, preRunStep())
+	d.Deployment.PreRunCommands = []string{"echo three > source"}
+	next("a program that a pre-run command writes", false)
+	d.Steps, d.Deployment.PreRunCommands = withoutCommands, nil
+
+	next("the same commit after other jobs", true)
+	hook := must.Get(os.ReadFile(s.hookFile()))(t)
+	s.hook(`case "$1" in up) exit 3;; esac`)
+	s.next()
+	s.hook(string(hook))
+	next("dependencies that were installed again after a failure", false)
+	s.hook(`case "$1" in up) d=${TS_NODE_CACHE_DIRECTORY%/*}; rm -rf "$d"; ln -s "$PWD" "$d";; esac`)
+	s.next()
+	s.hook(`case "$1" in up) echo "found: $(cat source)";; esac`)
+	next("a link in the place of the directory", false)
 }

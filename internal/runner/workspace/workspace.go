@@ -256,11 +256,16 @@ func (w *Workspace) Keep(ctx context.Context, state State) error {
 // Empty empties directories of the workspace.
 func (w *Workspace) Empty(ctx context.Context, dirs ...string) error {
 	for _, dir := range dirs {
-		if err := dirtree.RemoveEntries(ctx, w.root, dir, func(string) bool { return false }); err != nil {
+		if err := w.EmptyExcept(ctx, dir, func(string) bool { return false }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// EmptyExcept removes the entries of one of the workspace's directories for which keep returns false.
+func (w *Workspace) EmptyExcept(ctx context.Context, dir string, keep func(name string) bool) error {
+	return dirtree.RemoveEntries(ctx, w.root, dir, keep)
 }
 
 // Discard deletes the content.
