@@ -232,7 +232,7 @@ func acmeSettings(t *testing.T) func() map[string]string {
 // server answers its challenge.
 func TestACMEChallengeOfAnotherServer(t *testing.T) {
 	settings, first, second := acmeSettings(t), newACMEAddresses(t), newACMEAddresses(t)
-	p := must.Get(lab.StartPebble(t.Context(), t.TempDir(), lab.PebbleOptions{HTTPPort: second.plain, TLSPort: second.secure, Validity: 24 * time.Hour}, os.Stderr))(t)
+	p := must.Get(lab.StartPebble(t.Context(), t.TempDir(), lab.PebbleOptions{HTTPPort: second.plain, TLSPort: second.secure, Validity: 90 * 24 * time.Hour}, os.Stderr))(t)
 	defer p.Close()
 	answers := startACME(t, p, second, settings())
 	defer func() { must.OK(t, answers.stop()) }()
@@ -259,7 +259,7 @@ func TestACMEChallengeOfAnotherServer(t *testing.T) {
 // TestACMEServersOrderOnce starts two servers without a certificate at the same time.
 func TestACMEServersOrderOnce(t *testing.T) {
 	settings, first, second := acmeSettings(t), newACMEAddresses(t), newACMEAddresses(t)
-	p := must.Get(lab.StartPebble(t.Context(), t.TempDir(), lab.PebbleOptions{HTTPPort: first.plain, TLSPort: first.secure, Validity: 24 * time.Hour}, os.Stderr))(t)
+	p := must.Get(lab.StartPebble(t.Context(), t.TempDir(), lab.PebbleOptions{HTTPPort: first.plain, TLSPort: first.secure, Validity: 90 * 24 * time.Hour}, os.Stderr))(t)
 	defer p.Close()
 	var leaves []*x509.Certificate
 	one := startACME(t, p, first, settings(), "acme")

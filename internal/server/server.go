@@ -84,7 +84,7 @@ type Server struct {
 	draining    chan struct{} // closed when the server begins to stop
 	supervision initsystem.Supervision
 	pulse       pulse
-	urlNotice   string        // for those who create stacks, or ""
+	urlNotice   string // for those who create stacks, or ""
 
 	// running and metricsToken are what Reload changes.
 	running      config.Config

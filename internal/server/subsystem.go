@@ -65,9 +65,6 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 	}
 }
 
-// remindEvery is the interval between warnings of a certificate that expires soon.
-const remindEvery = 12 * time.Hour
-
 func (s *Server) ownSubsystems() []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, s.cfg.UpdateLease/10))
 	keep := retention.New(s.db, s.logOf("retention"), retention.Policy{

@@ -40,9 +40,13 @@ const (
 	challengeTime = 10 * time.Second
 	// lockName is the name of the database lock under which one server at a time obtains certificates.
 	lockName = "acme"
-	// never is an interval that does not end.
-	never = 100 * 365 * 24 * time.Hour
+	// margin is the time by which the library renews before the authority's chosen time, and a fifth of the
+	// remaining validity with which it renews in any case.
+	margin = time.Minute
 )
+
+// errMaintained is for the library, which logs it nowhere.
+var errMaintained = errors.New("another part of the server renews the certificates")
 
 var (
 	// unavailable are the pauses while the authority cannot be reached.
@@ -87,10 +91,11 @@ type Service struct {
 func New(ctx context.Context, db *store.DB, o Options) (*Service, error) {
 	s := &Service{db: db, opts: o, values: &values{db, o.Secrets}, current: map[string]*tls.Certificate{}}
 	s.issuer = newIssuer(o, s.values)
-	// The cache must not renew by itself: Run does, so that its work ends with its context.
 	s.cache = certmagic.NewCache(certmagic.CacheOptions{
-		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return s.config, nil },
-		RenewCheckInterval: never, OCSPCheckInterval: never, Logger: zap.NewNop(),
+		// Only the cache's own maintenance asks for a configuration. Without one, it renews nothing: Run does, so
+		// that the work ends with its context and only one server does it.
+		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return nil, errMaintained },
+		RenewCheckInterval: margin, Logger: zap.NewNop(),
 	})
 	s.config = certmagic.New(s.cache, certmagic.Config{
 		Issuers: []certmagic.Issuer{s.issuer}, Storage: s.values, Logger: zap.NewNop(), DisableStorageCheck: true,
@@ -142,7 +147,7 @@ func (s *Service) Leaves() []*x509.Certificate {
 
 // Run obtains and renews the certificates until ctx is canceled.
 func (s *Service) Run(ctx context.Context) error {
-	for failures := 0; ; failures++ {
+	for failures := 0; ctx.Err() == nil; failures++ {
 		err := s.maintain(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the end of ctx is not an error
@@ -155,10 +160,9 @@ func (s *Service) Run(ctx context.Context) error {
 			failures = -1
 			s.opts.Log.WithField("again_in", pause.Round(time.Second).String()).Debug("checked the TLS certificates")
 		}
-		if retry.Sleep(ctx, pause) != nil {
-			return nil
-		}
+		_ = retry.Sleep(ctx, pause) // or until ctx ends
 	}
+	return nil
 }
 
 // policy returns the pauses after an error.
