@@ -147,8 +147,8 @@ func (j *JobClient) Heartbeat(ctx context.Context, phase Phase) (HeartbeatRespon
 }
 
 // IdentityToken requests a new identity token for an audience, or for the server's default audience
-// if audience is "". A 404 means that the server does not issue such tokens. A 429 means that the
-// job has requested too many; see [APIError.RetryAfter].
+// if audience is "". A 404 means that the server does not issue such tokens. A 503 means that the
+// server has no key yet, or that the job has requested too many; see [APIError.RetryAfter].
 func (j *JobClient) IdentityToken(ctx context.Context, audience string) (IdentityToken, error) {
 	r, err := j.call(http.MethodPost, "/oidc-token", IdentityTokenRequest{Audience: audience})
 	if err != nil {

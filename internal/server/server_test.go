@@ -151,8 +151,10 @@ func TestFirstLink(t *testing.T) {
 				t.Errorf("use %d of the link: status %d, want %d", i+1, got, want)
 			}
 		}
-		if got := use(keys[1][:len(keys[1])-1] + "x"); got != http.StatusUnprocessableEntity {
-			t.Errorf("a guessed link: status %d", got)
+		for name, key := range map[string]string{"a guessed link": keys[1][:len(keys[1])-1] + "x", "the link of the first start": keys[0]} {
+			if got := use(key); got != http.StatusUnprocessableEntity {
+				t.Errorf("%s: status %d", name, got)
+			}
 		}
 		must.OK(t, stop())
 	}

@@ -77,6 +77,9 @@ func measurements() []measurement {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) == 2 && args[0] == fleet.StrangersCommand {
+		return fleet.Strangers(ctx, args[1], os.Stdout)
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	rounds := flags.Int("rounds", 0, "rounds of each measurement (default 3, in a quick run 1)")
 	only := flags.String("only", "", "comma-separated measurements to run (default: all)")

@@ -227,7 +227,7 @@ func TestIdentityTokenRate(t *testing.T) {
 	for range 30 {
 		l.send(request).want(200, nil)
 	}
-	if a := l.send(request).want(429, nil).says("30 identity tokens within a minute"); a.Header.Get("Retry-After") == "" {
+	if a := l.send(request).want(503, nil).says("30 identity tokens within a minute"); a.Header.Get("Retry-After") == "" {
 		t.Error("the refusal has no Retry-After")
 	}
 }

@@ -80,6 +80,12 @@ func (tx *Tx) TakeSignInLink(hash []byte) (SignInLink, error) {
 	return database.One(tx.Tx, signInLinks.Scan, "DELETE FROM sign_in_links WHERE hash = $1 RETURNING "+signInLinks.Expressions(), hash)
 }
 
+// DeleteSignInLinks removes the links of a user.
+func (tx *Tx) DeleteSignInLinks(userID string) error {
+	_, err := tx.Exec("DELETE FROM sign_in_links WHERE user_id = $1", userID)
+	return err
+}
+
 // DeleteOldSignInLinks removes the links that expired before a time.
 func (tx *Tx) DeleteOldSignInLinks(before time.Time) error {
 	_, err := tx.Exec("DELETE FROM sign_in_links WHERE expires_at < $1", before.UnixMicro())

@@ -56,7 +56,8 @@ func (j *jobRoutes) identityToken(w http.ResponseWriter, r *http.Request) error 
 	}
 	token, err := j.deployments.IdentityToken(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Audience)
 	if limited, ok := errors.AsType[*issuer.LimitError](err); ok {
-		return &web.Error{Status: http.StatusTooManyRequests, RetryAfter: limited.Wait, Message: limited.Error()}
+		// Not 429: the caller has a valid credential, and clients repeat only 5xx.
+		return &web.Error{Status: http.StatusServiceUnavailable, RetryAfter: limited.Wait, Message: limited.Error()}
 	}
 	return web.Answer(w, r, protocol.IdentityToken{Token: token.Text, ExpiresAt: token.ExpiresAt}, err)
 }

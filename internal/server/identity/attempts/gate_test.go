@@ -20,15 +20,16 @@ func TestGate(t *testing.T) {
 		valid := func() error { return nil }
 		invalid := fault.New(fault.KindUnauthenticated, "no")
 		wrong := func() error { return invalid }
-		check := func(address, key string, check func() error) (error, time.Duration) {
+		check := func(address, key string, check func() error) (waited time.Duration, err error) {
 			began := time.Now()
-			return g.Check(t.Context(), address, key, check), time.Since(began)
+			err = g.Check(t.Context(), address, key, check)
+			return time.Since(began), err
 		}
-		if err, _ := check(flooded, "known", valid); err != nil {
+		if _, err := check(flooded, "known", valid); err != nil {
 			t.Fatal(err)
 		}
 		for range gateFailures {
-			if err, waited := check("2001:db8::2", "guess", wrong); !errors.Is(err, invalid) || waited != 0 {
+			if waited, err := check("2001:db8::2", "guess", wrong); !errors.Is(err, invalid) || waited != 0 {
 				t.Fatalf("%v after %v", err, waited)
 			}
 		}
@@ -42,11 +43,11 @@ func TestGate(t *testing.T) {
 		for name, c := range map[string]struct{ address, key string }{
 			"a credential that was valid": {flooded, "known"}, "another network": {other, "another"},
 		} {
-			if err, waited := check(c.address, c.key, valid); err != nil || waited != 0 {
+			if waited, err := check(c.address, c.key, valid); err != nil || waited != 0 {
 				t.Errorf("%s: %v after %v", name, err, waited)
 			}
 		}
-		if err, waited := check(flooded, "new", valid); fault.KindOf(err) != fault.KindUnavailable || waited != gateWait {
+		if waited, err := check(flooded, "new", valid); fault.KindOf(err) != fault.KindUnavailable || waited != gateWait {
 			t.Errorf("a new credential: %v after %v", err, waited)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -58,10 +59,10 @@ func TestGate(t *testing.T) {
 		for range gateFailures {
 			_, _ = check(flooded, "guess", wrong)
 		}
-		if err, waited := check(flooded, "new", valid); err != nil || waited != 0 {
+		if waited, err := check(flooded, "new", valid); err != nil || waited != 0 {
 			t.Errorf("a new credential after the flood: %v after %v", err, waited)
 		}
-		if err, _ := check(other, "known", wrong); !errors.Is(err, invalid) {
+		if _, err := check(other, "known", wrong); !errors.Is(err, invalid) {
 			t.Error(err)
 		}
 		if _, known := g.valid.Get("known"); known {

@@ -141,6 +141,9 @@ func (s *Service) Open(ctx context.Context, proof Proof, address, agent string) 
 		if cur, err := tx.User(u.ID); err != nil || cur.Disabled() {
 			return cmp.Or(err, errDisabled)
 		}
+		if err := tx.DeleteSignInLinks(u.ID); err != nil { // the user no longer needs them
+			return err
+		}
 		row.EndsAt = row.CreatedAt.Add(longest)
 		if err := tx.InsertSession(row); err != nil {
 			return err

@@ -167,7 +167,7 @@ func (s *Service) FirstLink(ctx context.Context) (string, error) {
 	return s.MakeLink(ctx, admin)
 }
 
-// UseLink uses a link up.
+// UseLink uses a link up, and all others of its user: another one can be in the log of an earlier start.
 func (s *Service) UseLink(ctx context.Context, text, address string) (Proof, error) {
 	var p identity.Principal
 	hash := identity.HashToken(text)
@@ -184,7 +184,10 @@ func (s *Service) UseLink(ctx context.Context, text, address string) (Proof, err
 			if p, err = identity.OfUser(tx, link.UserID); err == nil && !mayEnter(p) {
 				err = errNoRole // the link stays, because the membership can follow
 			}
-			return err
+			if err != nil {
+				return err
+			}
+			return tx.DeleteSignInLinks(link.UserID)
 		})
 	}
 	switch {

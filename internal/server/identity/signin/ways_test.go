@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
@@ -53,6 +54,47 @@ func TestUseLink(t *testing.T) {
 			if _, err := h.UseLink(t.Context(), key, "192.0.2.2"); err != errLink { //nolint:errorlint // it is returned as it is
 				t.Errorf("UseLink(%q): %v", key, err)
 			}
+		}
+	})
+}
+
+// TestOneLinkIsEnough makes several links for a user, as a server that starts again does. A sign-in by one of them, or in
+// another way, ends all of them, also those that are used at the same time, and none of another user.
+func TestOneLinkIsEnough(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h := newHouse(t, db)
+		first := func() string { return must.Get(h.FirstLink(t.Context()))(t) }
+		uses := func(keys ...string) (used int) {
+			t.Helper()
+			var wg sync.WaitGroup
+			results := make([]error, len(keys))
+			for i, key := range keys {
+				wg.Go(func() { _, results[i] = h.UseLink(t.Context(), key, "192.0.2.1") })
+			}
+			wg.Wait()
+			for _, err := range results {
+				if err == nil {
+					used++
+				} else if fault.KindOf(err) != fault.KindUnauthenticated {
+					t.Errorf("UseLink: %v", err)
+				}
+			}
+			return used
+		}
+		others := must.Get(h.MakeLink(t.Context(), h.ada))(t)
+		if used := uses(first(), first(), first(), first()); used != 1 {
+			t.Errorf("%d of the links worked, want one", used)
+		}
+		key := first() // of a start after that, because no session was opened
+		h.open(t, h.admin)
+		if used := uses(key); used != 0 {
+			t.Error("the first link works after the administrator has signed in")
+		}
+		if key := first(); key != "" {
+			t.Error("the server offers a link although the administrator has signed in")
+		}
+		if used := uses(others); used != 1 {
+			t.Error("the link of another user does not work")
 		}
 	})
 }
