@@ -84,7 +84,10 @@ Packages contain the service, so this command is for the server of an archive.`,
 			if err != nil {
 				return err
 			}
-			if err := s.Install(cmd.Context()); err != nil {
+			if err := s.Register(cmd.Context()); err != nil {
+				return err
+			}
+			if err := s.Enable(cmd.Context()); err != nil {
 				return err
 			}
 			cmd.Printf("Installed %s.\n", s.File())

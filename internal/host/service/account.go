@@ -15,7 +15,6 @@ import (
 
 	"github.com/kardianos/service"
 
-	"workflowagent/internal/sys/ancestors"
 	"workflowagent/internal/sys/initsystem"
 )
 
@@ -115,9 +114,6 @@ func (unsupported) SystemLogger(chan<- error) (service.Logger, error) { return n
 // Status is less than [Service.Describe].
 func (unsupported) Status() (service.Status, error) { return service.StatusUnknown, errUnsupported }
 
-// adminGroup is the group of macOS users who may become root.
-const adminGroup = 80
-
 // prepare creates the files that the machine's service needs, and makes the service's account their
 // owner. launchd does not read environment files, so the agent itself reads its configuration and
 // its environment. Depending on its version, launchd opens the log as that account or as root. All
@@ -125,8 +121,9 @@ const adminGroup = 80
 func (l *launchd) prepare() error {
 	account := l.options.Account
 	if account == "" || account == "root" {
-		if err := onlyRootChanges(l.options.Executable); err != nil {
-			return err
+		err := initsystem.OnlyRootChanges(l.options.Executable, "put the binaries where only root may write, such as /opt/workflow-agent, or choose --account or --user")
+		if err != nil {
+			return fmt.Errorf("the service would run as root, but %w", err)
 		}
 		account = "root"
 	} else if err := initsystem.Reachable(l.options.Executable, account, reachAdvice); err != nil {
@@ -180,42 +177,4 @@ func unknownAccount(err error, account string) error {
 		return fmt.Errorf("the user %s does not exist: create it first, or leave out --account", account)
 	}
 	return err
-}
-
-// onlyRootChanges returns an error if a user other than root could replace the program, for example
-// in a home directory or a Homebrew prefix. That user could otherwise run code as root through the
-// machine's service.
-func onlyRootChanges(program string) error {
-	resolved, err := filepath.EvalSymlinks(program)
-	if err != nil {
-		return err
-	}
-	for _, path := range []string{program, resolved} {
-		err := ancestors.Walk(path, func(at string, mode fs.FileMode, stat *syscall.Stat_t) error {
-			if !rootsOwn(mode, stat) {
-				return fmt.Errorf("the service would run as root, but another user can change %s, and so what %s does: "+
-					"put the binaries where only root may write, such as /opt/workflow-agent, or choose --account or --user", at, program)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rootsOwn reports whether a file with the given mode and owner can be changed only by root or by
-// users who may become root. In a directory with the sticky bit, other users cannot replace root's
-// files.
-func rootsOwn(mode fs.FileMode, stat *syscall.Stat_t) bool {
-	switch {
-	case stat.Uid != 0:
-		return false
-	case mode.IsDir() && mode&fs.ModeSticky != 0:
-		return true
-	case mode.Perm()&0o002 != 0:
-		return false
-	}
-	return mode.Perm()&0o020 == 0 || stat.Gid == 0 || stat.Gid == adminGroup
 }

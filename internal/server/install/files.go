@@ -24,9 +24,6 @@ const (
 // place unpacks the archive next to the installation's files, and moves the new files there, the program
 // last. The previous program is kept.
 func (i *installer) place() error {
-	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
-		return err
-	}
 	draft, err := os.MkdirTemp(i.Dir, ".new-")
 	if err != nil {
 		return err
@@ -39,11 +36,7 @@ func (i *installer) place() error {
 	if !slices.Contains(names, program) {
 		return errors.New("the archive does not contain the program")
 	}
-	err = os.Rename(filepath.Join(i.Dir, program), filepath.Join(i.Dir, previous))
-	if err == nil { // the service must be able to start all the time
-		err = os.Link(filepath.Join(i.Dir, previous), filepath.Join(i.Dir, program))
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := i.keepPrevious(); err != nil {
 		return err
 	}
 	slices.SortFunc(names, func(a, b string) int { return rank(a) - rank(b) })
@@ -57,6 +50,18 @@ func (i *installer) place() error {
 		}
 	}
 	return durable.SyncDir(i.Dir)
+}
+
+// keepPrevious gives the installed program a second name, so that the service can start all the time.
+func (i *installer) keepPrevious() error {
+	kept := filepath.Join(i.Dir, previous)
+	if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Link(i.program(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func rank(name string) int {
@@ -121,7 +126,7 @@ func writeFile(root *os.Root, name string, mode fs.FileMode, content io.Reader) 
 
 // removeFiles removes the installation's files, and the directory if it contains no others.
 func (i *installer) removeFiles() error {
-	for _, name := range []string{program, previous, "man", "LICENSE", "workflow-server.yaml.sample", "workflow-server.schema.json"} {
+	for _, name := range []string{program, previous, "man", "LICENSE", "THIRD_PARTY_NOTICES", "workflow-server.yaml.sample", "workflow-server.schema.json"} {
 		if err := os.RemoveAll(filepath.Join(i.Dir, name)); err != nil {
 			return err
 		}

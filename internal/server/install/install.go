@@ -47,7 +47,8 @@ const (
 type service interface {
 	Packaged() bool
 	Describe(ctx context.Context) (initsystem.State, error)
-	Install(ctx context.Context) error
+	Register(ctx context.Context) error
+	Enable(ctx context.Context) error
 	Uninstall(ctx context.Context) error
 	Do(ctx context.Context, verb string) error
 }
@@ -86,6 +87,9 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 func (i *installer) program() string { return filepath.Join(i.Dir, program) }
 
 func (i *installer) install(ctx context.Context) error {
+	if err := i.checkOwner(); err != nil {
+		return err
+	}
 	before := i.installed(ctx)
 	if !i.Explicit && newer(before, i.Version) {
 		return fmt.Errorf("%s has %s, which is newer than %s. To install the older one anyway: --version %[3]s", i.Dir, before, i.Version)
@@ -104,6 +108,18 @@ func (i *installer) install(ctx context.Context) error {
 	return i.serve(ctx, before)
 }
 
+// checkOwner creates the directory, and returns an error if another user could replace the programs in it, which
+// root runs.
+func (i *installer) checkOwner() error {
+	if err := os.MkdirAll(i.Dir, 0o755); err != nil {
+		return fmt.Errorf("creating the directory of the server: %w", err)
+	}
+	if os.Geteuid() != 0 {
+		return nil // systemctl refuses the rest
+	}
+	return initsystem.OnlyRootChanges(i.Dir, "use --dir with a directory that only root can change")
+}
+
 // installed returns the version of the installed program, or "".
 func (i *installer) installed(ctx context.Context) string {
 	version, err := i.runs(ctx, i.program(), "version")
@@ -119,8 +135,8 @@ func newer(installed, version string) bool {
 	return err1 == nil && err2 == nil && a.GreaterThan(b)
 }
 
-// serve registers and starts the service. If it ran before and does not start now, serve restores the
-// previous program.
+// serve registers and starts the service, unless the administrator has disabled or masked it. If it ran before
+// and does not start now, serve restores the previous program.
 func (i *installer) serve(ctx context.Context, before string) error {
 	state, err := i.service.Describe(ctx)
 	if errors.Is(err, systemd.ErrNoManager) {
@@ -128,8 +144,12 @@ func (i *installer) serve(ctx context.Context, before string) error {
 		return nil
 	}
 	ran := err == nil && state.Active == "active"
-	if err := i.service.Install(ctx); err != nil {
+	if err := i.register(ctx, state.Enabled); err != nil {
 		return fmt.Errorf("%s is installed, but its service is not: %w; then run: %s service install --start", i.Version, err, i.program())
+	}
+	if !ran && (state.Enabled == disabled || state.Enabled == masked) {
+		i.say("The service is %s, so it was not started.", state.Enabled)
+		return nil
 	}
 	err = i.service.Do(ctx, "restart")
 	if err == nil {
@@ -144,6 +164,23 @@ func (i *installer) serve(ctx context.Context, before string) error {
 		return fmt.Errorf("%w; %s does not start either: %w", err, before, back)
 	}
 	return fmt.Errorf("%w; the service runs with %s again", err, before)
+}
+
+// What an administrator has decided about a service.
+const (
+	disabled = "disabled"
+	masked   = "masked"
+)
+
+// register registers the service and enables it, unless the administrator has decided otherwise.
+func (i *installer) register(ctx context.Context, enabled string) error {
+	if enabled == masked {
+		return nil
+	}
+	if err := i.service.Register(ctx); err != nil || enabled == disabled {
+		return err
+	}
+	return i.service.Enable(ctx)
 }
 
 func (i *installer) restore(ctx context.Context) error {

@@ -29,8 +29,13 @@ func (f *fake) Packaged() bool { return false }
 
 func (f *fake) Describe(context.Context) (initsystem.State, error) { return f.state, f.describe }
 
-func (f *fake) Install(context.Context) error {
-	f.calls = append(f.calls, "install "+f.version())
+func (f *fake) Register(context.Context) error {
+	f.calls = append(f.calls, "register "+f.version())
+	return nil
+}
+
+func (f *fake) Enable(context.Context) error {
+	f.calls = append(f.calls, "enable")
 	return nil
 }
 
@@ -112,7 +117,7 @@ func TestInstallUpgradeAndRemove(t *testing.T) {
 		}
 	}
 	must.OK(t, step("v1.0.0", false))
-	want("install v1.0.0", "restart v1.0.0")
+	want("register v1.0.0", "enable", "restart v1.0.0")
 	if target := must.Get(os.Readlink(filepath.Join(i.links, program)))(t); target != i.program() {
 		t.Errorf("the link leads to %s", target)
 	}
@@ -122,13 +127,13 @@ func TestInstallUpgradeAndRemove(t *testing.T) {
 	}
 	f.state, f.describe = initsystem.State{Active: "active"}, nil
 	must.OK(t, step("v1.1.0", false))
-	want("install v1.1.0", "restart v1.1.0")
+	want("register v1.1.0", "enable", "restart v1.1.0")
 
 	// A version that does not start is replaced by the previous one.
 	if err := step("v1.2.0-broken", false); err == nil || !strings.Contains(err.Error(), "runs with v1.1.0 again") {
 		t.Errorf("a broken version: %v", err)
 	}
-	want("install v1.2.0-broken", "restart v1.2.0-broken", "service install --start v1.1.0")
+	want("register v1.2.0-broken", "enable", "restart v1.2.0-broken", "service install --start v1.1.0")
 	if err := step("v1.0.5", false); err == nil || !strings.Contains(err.Error(), "--version v1.0.5") || len(f.calls) > 0 {
 		t.Errorf("an older version: %v", err)
 	}
@@ -151,6 +156,43 @@ func TestInstallUpgradeAndRemove(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "the key of all secrets") {
 		t.Errorf("it says\n%s", out)
+	}
+}
+
+// TestAdministratorsDecision checks that an upgrade neither enables nor starts what the administrator has
+// disabled or masked.
+func TestAdministratorsDecision(t *testing.T) {
+	for enabled, want := range map[string][]string{"disabled": {"register v1.0.0"}, "masked": nil} {
+		i, f, out := newInstaller(t)
+		f.state, f.describe = initsystem.State{Active: "inactive", Enabled: enabled}, nil
+		i.Archive, i.Version = archive(t, "v1.0.0"), "v1.0.0"
+		must.OK(t, i.install(t.Context()))
+		if !slices.Equal(f.calls, want) || !strings.Contains(out.String(), "The service is "+enabled+", so it was not started.") {
+			t.Errorf("%s: ran %q, said\n%s", enabled, f.calls, out)
+		}
+	}
+	i, f, _ := newInstaller(t)
+	f.state, f.describe = initsystem.State{Active: "active", Enabled: "disabled"}, nil
+	i.Archive, i.Version = archive(t, "v1.0.0"), "v1.0.0"
+	must.OK(t, i.install(t.Context()))
+	if want := []string{"register v1.0.0", "restart v1.0.0"}; !slices.Equal(f.calls, want) {
+		t.Errorf("disabled, but running: ran %q, want %q", f.calls, want)
+	}
+}
+
+// TestDirectoryOfOthers checks that root runs and installs no program that another user could replace.
+func TestDirectoryOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	i, f, _ := newInstaller(t)
+	i.Archive, i.Version = archive(t, "v1.1.0"), "v1.1.0"
+	must.OK(t, errors.Join(os.Mkdir(i.Dir, 0o755), os.WriteFile(i.program(), []byte("v1.0.0"), 0o755), os.Chown(i.Dir, 12345, -1)))
+	if err := i.install(t.Context()); err == nil || !strings.Contains(err.Error(), "another user can change "+i.Dir) || len(f.calls) > 0 {
+		t.Errorf("in a directory of another user: %v, ran %q", err, f.calls)
+	}
+	if text := must.Get(os.ReadFile(i.program()))(t); string(text) != "v1.0.0" {
+		t.Errorf("the program is now %q", text)
 	}
 }
 

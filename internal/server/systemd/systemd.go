@@ -23,6 +23,7 @@ const (
 	unit         = Name + ".service"
 	adminUnits   = "etc/systemd/system"
 	packageUnits = "usr/lib/systemd/system"
+	dataDir      = "var/lib/" + Name
 )
 
 // The files are the same in packages and archives, except for the program's path in the unit.
@@ -140,9 +141,9 @@ func (s *Service) ready() error {
 	return nil
 }
 
-// Install registers the service, or updates its registration, and makes it start at boot. A running
-// service keeps its program until it is restarted.
-func (s *Service) Install(ctx context.Context) error {
+// Register registers the service, or updates its registration. A running service keeps its program until
+// it is restarted.
+func (s *Service) Register(ctx context.Context) error {
 	if err := errors.Join(s.ready(), s.replaceable()); err != nil {
 		return err
 	}
@@ -154,24 +155,36 @@ func (s *Service) Install(ctx context.Context) error {
 		_, reload := s.manager().Ctl(ctx, "daemon-reload")
 		return errors.Join(err, undo(), reload)
 	}
-	_, err = s.manager().Ctl(ctx, "enable", unit)
+	return nil
+}
+
+// Enable makes the service start at boot.
+func (s *Service) Enable(ctx context.Context) error {
+	_, err := s.manager().Ctl(ctx, "enable", unit)
 	return err
 }
 
-// load creates the account and its files, and loads the unit.
+// load creates the account and its files, and loads the unit. It leaves an existing data directory to systemd,
+// which gives all files in it to the account if another user owns the directory.
 func (s *Service) load(ctx context.Context) error {
 	if _, err := s.commands.Run(ctx, "systemd-sysusers", s.path("etc/sysusers.d/"+Name+".conf")); err != nil {
 		return fmt.Errorf("creating the user %s: %w", Name, err)
 	}
-	err := initsystem.Reachable(s.Executable, s.account, "put the program into a directory that every user can enter, such as /opt/"+Name)
+	const place = "put the program into a directory of root that every user can enter, such as /opt/" + Name
+	err := initsystem.Reachable(s.Executable, s.account, place)
 	if err != nil {
+		return err
+	}
+	if err := initsystem.OnlyRootChanges(s.Executable, place); err != nil {
 		return err
 	}
 	if err := s.configure(); err != nil {
 		return err
 	}
-	if _, err := s.commands.Run(ctx, "systemd-tmpfiles", "--create", s.path("etc/tmpfiles.d/"+Name+".conf")); err != nil {
-		return fmt.Errorf("creating the data directory: %w", err)
+	if _, err := os.Lstat(s.path(dataDir)); errors.Is(err, os.ErrNotExist) {
+		if _, err := s.commands.Run(ctx, "systemd-tmpfiles", "--create", s.path("etc/tmpfiles.d/"+Name+".conf")); err != nil {
+			return fmt.Errorf("creating the data directory: %w", err)
+		}
 	}
 	if _, err := s.manager().Ctl(ctx, "daemon-reload"); err != nil {
 		return err

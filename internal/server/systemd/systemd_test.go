@@ -100,7 +100,7 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 	s, f := machine(t)
 	s.Executable = "/bin/true" // that every account can start
-	must.OK(t, s.Install(t.Context()))
+	must.OK(t, errors.Join(s.Register(t.Context()), s.Enable(t.Context())))
 	want := []string{
 		"systemd-sysusers " + s.path("etc/sysusers.d/workflow-server.conf"), "systemd-tmpfiles --create " + s.path("etc/tmpfiles.d/workflow-server.conf"),
 		"systemctl daemon-reload", "systemctl show --property=LoadState --value workflow-server.service", "systemctl enable workflow-server.service",
@@ -116,9 +116,15 @@ func TestInstallAndUninstall(t *testing.T) {
 		t.Errorf("the configuration has the mode %s", info.Mode())
 	}
 
-	// A second installation keeps the configuration.
+	// A second registration keeps the configuration, and leaves the data directory, which another user can own, to
+	// systemd: it gives all files in the directory to the account, unless the directory is the account's already.
+	f.calls = nil
+	must.OK(t, os.MkdirAll(s.path(dataDir), 0o700))
 	must.OK(t, os.WriteFile(s.ConfigFile(), []byte("listen: 127.0.0.1:1\n"), 0o600))
-	must.OK(t, s.Install(t.Context()))
+	must.OK(t, s.Register(t.Context()))
+	if slices.ContainsFunc(f.calls, func(call string) bool { return strings.HasPrefix(call, "systemd-tmpfiles") }) {
+		t.Errorf("over existing data, it ran %q", f.calls)
+	}
 	if got := text(t, s.ConfigFile()); got != "listen: 127.0.0.1:1\n" {
 		t.Errorf("the configuration is now %q", got)
 	}
@@ -134,8 +140,8 @@ func TestInstallAndUninstall(t *testing.T) {
 	}
 }
 
-// TestFailedInstallLeavesNothing makes each step of an installation fail.
-func TestFailedInstallLeavesNothing(t *testing.T) {
+// TestFailedRegistrationLeavesNothing makes each step of a registration fail.
+func TestFailedRegistrationLeavesNothing(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root gives files away")
 	}
@@ -145,7 +151,7 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 		if step == "bad" {
 			f.fail, f.state = "", "bad-setting"
 		}
-		if err := s.Install(t.Context()); err == nil {
+		if err := s.Register(t.Context()); err == nil {
 			t.Errorf("%s: no error", step)
 		}
 		for _, file := range s.files() {
@@ -153,6 +159,25 @@ func TestFailedInstallLeavesNothing(t *testing.T) {
 				t.Errorf("%s: %s remains: %v", step, file.Path, err)
 			}
 		}
+	}
+}
+
+// TestProgramOfOthers checks that the account that can read all secrets gets no program that another user could
+// replace.
+func TestProgramOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives files away")
+	}
+	s, _ := machine(t)
+	dir := must.Get(os.MkdirTemp("", "program-"))(t) // every user can enter it
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.Executable = filepath.Join(dir, Name)
+	must.OK(t, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(s.Executable, nil, 0o755), os.Chown(dir, 12345, -1)))
+	if err := s.Register(t.Context()); err == nil || !strings.Contains(err.Error(), "another user can change "+dir) {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Lstat(s.File()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the unit remains: %v", err)
 	}
 }
 
@@ -174,7 +199,7 @@ func TestForeignUnits(t *testing.T) {
 			} else {
 				must.OK(t, os.WriteFile(path, []byte(tt.text), 0o644))
 			}
-			for verb, do := range map[string]func(context.Context) error{"install": s.Install, "uninstall": s.Uninstall} {
+			for verb, do := range map[string]func(context.Context) error{"register": s.Register, "uninstall": s.Uninstall} {
 				if err := do(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%s: %v", verb, err)
 				}

@@ -62,3 +62,43 @@ func Reachable(program, account, advice string) error {
 		return nil
 	})
 }
+
+// OnlyRootChanges returns an error with the advice if a user other than root could replace the file or
+// directory at path, for example in a home directory or a Homebrew prefix. That user could otherwise run
+// code as the service's account, or as root.
+func OnlyRootChanges(path, advice string) error {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{path, resolved} {
+		err := ancestors.Walk(path, func(at string, mode fs.FileMode, stat *syscall.Stat_t) error {
+			if !rootsOwn(mode, stat) {
+				return fmt.Errorf("another user can change %s, and so what %s does: %s", at, path, advice)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adminGroup is the group of macOS users who may become root.
+const adminGroup = 80
+
+// rootsOwn reports whether a file with the given mode and owner can be changed only by root or by
+// users who may become root. In a directory with the sticky bit, other users cannot replace root's
+// files.
+func rootsOwn(mode fs.FileMode, stat *syscall.Stat_t) bool {
+	switch {
+	case stat.Uid != 0:
+		return false
+	case mode.IsDir() && mode&fs.ModeSticky != 0:
+		return true
+	case mode.Perm()&0o002 != 0:
+		return false
+	}
+	return mode.Perm()&0o020 == 0 || stat.Gid == 0 || stat.Gid == adminGroup
+}

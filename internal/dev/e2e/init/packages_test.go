@@ -115,9 +115,18 @@ if [ $i = %d ]; then until git ls-remote --exit-code --quiet %s refs/heads/%s >/
 		serviceLines, serviceLines/2, repo.URL, branch)
 }
 
-// running starts a deployment and returns when its job is half-way. proceed resumes the job, and
-// checks that the deployment succeeds and the job has run only once.
-func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack, repo *lab.Repo, branch string) (proceed func()) {
+// run is a deployment whose job pauses half-way.
+type run struct {
+	st     *harness.Stack
+	repo   *lab.Repo
+	branch string
+	d      harness.Deployment
+
+	resumed bool
+}
+
+// running starts a deployment and returns when its job is half-way.
+func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack, repo *lab.Repo, branch string) *run {
 	t.Helper()
 	d := st.Deploy(ctx, t, "update", repo.URL, halfwayOf(repo, branch))
 	waiting, cancel := context.WithTimeout(ctx, 3*time.Minute)
@@ -132,29 +141,43 @@ func (p *packaged) running(ctx context.Context, t *testing.T, st *harness.Stack,
 	if err != nil {
 		t.Fatalf("the deployment does not begin: %v\n%s", err, st.Log(ctx, t, d))
 	}
-	return func() {
-		t.Helper()
-		if now, err := st.Get(ctx, d); err != nil || now.Status != "running" {
+	return &run{st: st, repo: repo, branch: branch, d: d}
+}
+
+// resume lets the job continue.
+func (r *run) resume(ctx context.Context, t *testing.T) {
+	t.Helper()
+	r.resumed = true
+	must.Get(r.repo.Commit(ctx, r.branch, "continue", nil))(t)
+}
+
+// finish resumes the job unless it was resumed, and checks that the deployment succeeds and its log is
+// complete.
+func (r *run) finish(ctx context.Context, t *testing.T) {
+	t.Helper()
+	if !r.resumed {
+		if now, err := r.st.Get(ctx, r.d); err != nil || now.Status != "running" {
 			t.Fatalf("before it resumed, the deployment was %+v, %v", now, err)
 		}
-		must.Get(repo.Commit(ctx, branch, "go on", nil))(t)
-		end := st.Finish(ctx, t, d)
-		log := st.Log(ctx, t, d)
-		if end.Status != "succeeded" {
-			t.Fatalf("it ended as %+v\n%s", end, log)
-		}
-		wantLines(t, log)
+		r.resume(ctx, t)
 	}
+	end := r.st.Finish(ctx, t, r.d)
+	log := r.st.Log(ctx, t, r.d)
+	if end.Status != "succeeded" {
+		t.Fatalf("it ended as %+v\n%s", end, log)
+	}
+	wantLines(t, log)
 }
 
 // files returns a list of the machine's files, except for those of the package managers, the
 // journal and the account tools.
 func (p *packaged) files(ctx context.Context, t *testing.T) string {
 	t.Helper()
-	return p.run(ctx, t, `find / -xdev -print | grep -vE '^/(var/(lib/(apt|dpkg|rpm|dnf)|cache|log)|opt|root/.rpmdb|var/tmp)(/|$)|^/etc/(passwd|group|shadow|gshadow)-$' | sort`)
+	return p.run(ctx, t, `find / -xdev -print | grep -vE '^/(var/(lib/(apt|dpkg|rpm|dnf)|cache|log)|opt|root/.rpmdb|var/tmp)(/|$)|^/etc/(passwd|group|shadow|gshadow|subuid|subgid)-$' | sort`)
 }
 
-func (p *packaged) wantNothing(ctx context.Context, t *testing.T, before string) {
+// wantFiles checks that the machine has no other files than before.
+func (p *packaged) wantFiles(ctx context.Context, t *testing.T, before string) {
 	t.Helper()
 	was := map[string]bool{}
 	for line := range strings.Lines(before) {
@@ -165,6 +188,11 @@ func (p *packaged) wantNothing(ctx context.Context, t *testing.T, before string)
 			t.Errorf("a purge leaves %s", strings.TrimSpace(line))
 		}
 	}
+}
+
+func (p *packaged) wantNothing(ctx context.Context, t *testing.T, before string) {
+	t.Helper()
+	p.wantFiles(ctx, t, before)
 	if out, err := p.Run(ctx, "getent passwd workflow-agent || getent group workflow-agent || systemctl cat "+packageName); err == nil {
 		t.Errorf("a purge leaves\n%s", out)
 	}

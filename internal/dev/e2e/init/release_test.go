@@ -116,9 +116,17 @@ func archiveName(t *testing.T, version string) string {
 	return name
 }
 
+// publish publishes a version of the agent, and makes it the newest of the channel.
 func (p *publisher) publish(t *testing.T, version string, agent []byte) {
 	t.Helper()
-	name := archiveName(t, version)
+	p.turn = p.turn.Add(time.Minute)
+	p.publishArchive(t, version, archiveName(t, version), p.files(agent), map[string]string{release.OldName: release.Program})
+	p.put(t, release.ChannelFile(release.Stable), release.Channel{Version: version, Published: p.turn}.Text(), true)
+}
+
+// publishArchive publishes a version with an archive of files and links.
+func (p *publisher) publishArchive(t *testing.T, version, name string, files map[string][]byte, links map[string]string) {
+	t.Helper()
 	var packed bytes.Buffer
 	zip := must.Get(gzip.NewWriterLevel(&packed, gzip.BestSpeed))(t)
 	archive := tar.NewWriter(zip)
@@ -128,18 +136,18 @@ func (p *publisher) publish(t *testing.T, version string, agent []byte) {
 		must.OK(t, archive.WriteHeader(header))
 		must.Get(archive.Write(data))(t)
 	}
-	for file, data := range p.files(agent) {
+	for file, data := range files {
 		add(&tar.Header{Name: file, Mode: 0o755, Typeflag: tar.TypeReg}, data)
 	}
-	add(&tar.Header{Name: release.OldName, Linkname: release.Program, Typeflag: tar.TypeSymlink}, nil)
+	for link, target := range links {
+		add(&tar.Header{Name: link, Linkname: target, Typeflag: tar.TypeSymlink}, nil)
+	}
 	must.OK(t, archive.Close())
 	must.OK(t, zip.Close())
 	var sums bytes.Buffer
 	must.Get((release.Checksums{name: sha256.Sum256(packed.Bytes())}).WriteTo(&sums))(t)
-	p.turn = p.turn.Add(time.Minute)
 	p.put(t, version+"/"+name, packed.Bytes(), false)
 	p.put(t, version+"/"+release.ChecksumsFile, sums.Bytes(), true)
-	p.put(t, release.ChannelFile(release.Stable), release.Channel{Version: version, Published: p.turn}.Text(), true)
 }
 
 // put writes the signature of a file of the mirror, and then the file.
