@@ -239,6 +239,20 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	if text := ok("pool", "token", "production", "--org", org, "--expires", "1h"); !strings.HasPrefix(text, "pul-") || text == pool.Token {
 		t.Errorf("created the token %q", text)
 	}
+	file := filepath.Join(t.TempDir(), "token")
+	refuses(program.ExitFailed, "no such file", "pool", "create", "third", "--org", org, "--token-file", filepath.Join(file, "token"))
+	refuses(program.ExitUsage, "use one of them", "pool", "create", "third", "--org", org, "--token-file", file, "--json")
+	if text := ok("pool", "token", "second", "--org", org, "--token-file", file); text != "" {
+		t.Errorf("printed %q in addition to the file", text)
+	}
+	written := must.Get(os.ReadFile(file))(t)
+	if info := must.Get(os.Stat(file))(t); info.Mode() != 0o600 || !strings.HasPrefix(string(written), "pul-") {
+		t.Errorf("%s has the mode %s and contains %q", file, info.Mode(), written)
+	}
+	says("exists, so nothing was created", "pool", "create", "third", "--org", org, "--token-file", file)
+	if again := must.Get(os.ReadFile(file))(t); string(again) != string(written) {
+		t.Errorf("the file changed from %q to %q", written, again)
+	}
 	refuses(program.ExitUsage, "--expires must not be negative", "pool", "token", "production", "--expires", "-1h")
 	var pools []struct {
 		Name    string

@@ -64,17 +64,15 @@ func newPoolCreateCommand(s source) *cobra.Command {
 		Long: `Create an agent pool and print the token of its agents, which cannot be printed again. The first
 pool of an organization becomes its default pool.`,
 		Example: `  workflow-server pool create production
+  workflow-server pool create production --token-file /root/pool-token
   workflow-server pool create production --org research --json`,
 		Args: operator.OneArg("the name of the new pool"),
 	}
-	org, asJSON := orgFlag(cmd, onlyOrg), jsonFlag(cmd)
+	org := orgFlag(cmd, onlyOrg)
 	description := cmd.Flags().String("description", "", "what the pool is for")
-	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
+	return newTokenMaker(s, cmd, func(ctx context.Context, c admin.Caller) (any, string, error) {
 		pool, err := admin.CreatePool.Do(ctx, c, admin.NewPool{Organization: *org, Name: cmd.Flags().Arg(0), Description: *description})
-		if err != nil {
-			return err
-		}
-		return printSecret(cmd, *asJSON, pool, pool.Token)
+		return pool, pool.Token, err
 	})
 }
 
@@ -120,15 +118,12 @@ with token revoke.`,
   workflow-server pool token production --description 'host build-7' --expires 2160h --json`,
 		Args: operator.OneArg("the name or the id of the pool"),
 	}
-	org, asJSON := orgFlag(cmd, onlyOrg), jsonFlag(cmd)
+	org := orgFlag(cmd, onlyOrg)
 	description := cmd.Flags().String("description", "created on the command line of the server", "what the token is for")
 	expires := expiresFlag(cmd)
-	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
+	return newTokenMaker(s, cmd, func(ctx context.Context, c admin.Caller) (any, string, error) {
 		token, err := admin.AddPoolToken.Do(ctx, c, admin.NewPoolToken{Organization: *org, Pool: cmd.Flags().Arg(0), Description: *description, Lifetime: *expires})
-		if err != nil {
-			return err
-		}
-		return printSecret(cmd, *asJSON, token, token.Token)
+		return token, token.Token, err
 	})
 }
 

@@ -72,7 +72,8 @@ before you create the first stack.`,
 	}, {
 		Key: "outbound_networks", Value: &c.Networks, Example: "10.0.0.0/8, 192.168.1.20/32", DefaultText: "none",
 		Doc: `The internal networks in which webhooks, integrations and OIDC issuers may be, in CIDR
-notation, separated by commas. Organizations can make the server call these networks; see server.md.`,
+notation, separated by commas. Organizations can make the server call these networks; see
+server-configure.md.`,
 	}, {
 		Key: "webhook_networks", Value: &c.WebhookNetworks, Example: "10.0.0.0/8, 192.168.1.20/32", DefaultText: "none",
 		Doc: `The former name of outbound_networks, with the same effect. If both are set, both lists apply.`,
@@ -232,7 +233,7 @@ func storageFields(c *Config) []settings.Field {
 default is 180 days; 0s means never.`,
 	}, {
 		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota), DefaultText: "no limit", Example: "50g",
-		Doc: `The size of what each organization may store; see server.md.`,
+		Doc: `The size of what each organization may store; see server-storage.md.`,
 	}}
 }
 

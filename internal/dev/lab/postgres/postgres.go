@@ -184,6 +184,16 @@ func (p *server) stop() {
 	}
 }
 
+// Programs returns the directory of the newest installed PostgreSQL's programs.
+func Programs() (string, error) {
+	path, err := program("initdb")
+	if err != nil {
+		return "", err
+	}
+	path, err = filepath.EvalSymlinks(path)
+	return filepath.Dir(path), err
+}
+
 // program returns the path of a program of the newest installed PostgreSQL. Debian does not
 // put server programs on the PATH.
 func program(name string) (string, error) {

@@ -189,6 +189,9 @@ func (s *suite) pages(ctx context.Context, out io.Writer) error {
 // engineTests matches the names of tests in other tiers' packages that require a Docker Engine.
 const engineTests = "^TestEngine"
 
+// ownEngineTests matches the names of those that start an engine of their own.
+const ownEngineTests = "^TestEngineCompose"
+
 // clusterTests matches the names of tests in other tiers' packages that require a Kubernetes cluster.
 const clusterTests = "^TestCluster"
 
@@ -212,8 +215,11 @@ func (s *suite) engine(ctx context.Context, out io.Writer) error {
 			}
 			defer func() { _ = engine.Stop() }()
 			// One package at a time, because tests check that no container is left.
-			return s.goTest(ctx, out, append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host), "-run", engineTests, "-parallel", parallelTests, "-p", "1",
+			return s.goTest(ctx, out, append(slices.Clone(s.env), "DOCKER_HOST="+engine.Host), "-run", engineTests, "-skip", ownEngineTests, "-parallel", parallelTests, "-p", "1",
 				"./internal/dev/e2e/engine", "./internal/dev/e2e/clients", "./internal/dev/e2e/faults")
+		},
+		func(ctx context.Context, out io.Writer) error {
+			return s.goTest(ctx, out, s.env, "-run", ownEngineTests, "./internal/dev/e2e/engine")
 		},
 	)
 }

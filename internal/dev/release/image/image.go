@@ -44,6 +44,7 @@ type Product struct {
 	command  []string
 	env      []string
 	port     string
+	health   *v1.HealthConfig // nil if the image has no health check
 }
 
 // Agent returns the content of the agent's image, with the runners that the agent copies into job
@@ -81,6 +82,11 @@ func Server() Product {
 		command:      []string{"/usr/bin/workflow-server", "serve"},
 		env:          []string{"HOME=" + state, "WORKFLOW_SERVER_DATA_DIR=" + state, "WORKFLOW_SERVER_LISTEN=:8800"},
 		port:         "8800/tcp",
+		// The start can take long, because it upgrades the database. Kubernetes has probes of its own.
+		health: &v1.HealthConfig{
+			Test:     []string{"CMD", "/usr/bin/workflow-server", "healthcheck", "--timeout", "8s"},
+			Interval: 5 * time.Second, Timeout: 10 * time.Second, StartPeriod: 2 * time.Minute, Retries: 3,
+		},
 	}
 }
 
@@ -124,6 +130,7 @@ func (r Release) Image(p Product, arch, programs string) (v1.Image, error) {
 			WorkingDir:   "/",
 			Volumes:      map[string]struct{}{p.state: {}},
 			ExposedPorts: ports,
+			Healthcheck:  p.health,
 			Labels:       r.labels(p),
 		},
 	})

@@ -88,6 +88,10 @@ func TestConfig(t *testing.T) {
 			Entrypoint: []string{"/usr/bin/workflow-server"}, Cmd: []string{"serve"},
 			Env:     []string{"PATH=/usr/bin", "HOME=/var/lib/workflow-server", "WORKFLOW_SERVER_DATA_DIR=/var/lib/workflow-server", "WORKFLOW_SERVER_LISTEN=:8800"},
 			Volumes: map[string]struct{}{"/var/lib/workflow-server": {}}, ExposedPorts: map[string]struct{}{"8800/tcp": {}},
+			Healthcheck: &v1.HealthConfig{
+				Test:     []string{"CMD", "/usr/bin/workflow-server", "healthcheck", "--timeout", "8s"},
+				Interval: 5 * time.Second, Timeout: 10 * time.Second, StartPeriod: 2 * time.Minute, Retries: 3,
+			},
 		}},
 	} {
 		for arch, image := range testSet(t, tt.product, testRelease).Images {

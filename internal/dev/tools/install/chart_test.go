@@ -176,7 +176,7 @@ func TestBadValues(t *testing.T) {
 
 // TestDashboards checks that the documentation lists every metric of the dashboards.
 func TestDashboards(t *testing.T) {
-	for chart, page := range map[string]string{"agent": "operations.md", "server": "server.md"} {
+	for chart, page := range map[string]string{"agent": "operations.md", "server": "server-monitoring.md"} {
 		var dashboard struct {
 			Panels []struct {
 				Title   string

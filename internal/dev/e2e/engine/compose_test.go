@@ -1,0 +1,224 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab"
+	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/postgres"
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/release/image"
+)
+
+// composition is what packaging/compose/compose.yaml starts.
+type composition struct {
+	dockerCLI
+	engine string // its address
+	site   *harness.Site
+}
+
+// TestEngineCompose starts server, PostgreSQL and agent as docs/compose.md describes, signs in, and runs a deployment.
+// It stops and starts everything, and runs a deployment of the same stack. The tiers run it with its own engine
+// next to other tests, because a restarted agent waits until the server considers the former one offline.
+func TestEngineCompose(t *testing.T) {
+	for _, available := range []func() (string, bool){lab.PrivateEngineAvailable, postgres.Available, composeAvailable} {
+		if reason, ok := available(); !ok {
+			if os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all" {
+				t.Fatal(reason)
+			}
+			t.Skip(reason)
+		}
+	}
+	ctx := t.Context()
+	dir := must.Get(os.MkdirTemp("", "e2e-"))(t) // the engine's sockets must have short paths
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	engine := must.Get(lab.StartEngine(ctx, filepath.Join(dir, "e")))(t)
+	t.Cleanup(func() {
+		if err := engine.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if reason, ok := engine.SharesHostNetwork(ctx); !ok {
+		t.Skip(reason)
+	}
+	c, jobs := compose(t, engine)
+
+	began := time.Now()
+	c.page(t, "compose up", nil)
+	t.Logf("docker-compose up took %s", time.Since(began).Round(time.Second/10))
+	c.wantHealthy(t)
+	c.signIn(t, string(must.Get(c.run(ctx, "logs", c.container(t, "server")))(t)))
+	c.signIn(t, c.page(t, "compose sign in", nil))
+	waitAgentOnline(t, c.site)
+	c.wantHidden(t)
+
+	repo := c.site.Repo(ctx, t)
+	s := c.site.NewStack(ctx, t, "box", "dev", jobs, nil)
+	c.deploy(t, s, "update", repo)
+	t.Logf("from nothing to the first deployment took %s", time.Since(began).Round(time.Second/10))
+
+	c.page(t, "compose down", nil)
+	if left := c.must(t, "ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project=wflab"); left != "" {
+		t.Errorf("after down, these containers remain: %s", left)
+	}
+	began = time.Now()
+	c.page(t, "compose up", nil)
+	t.Logf("docker-compose up with data took %s", time.Since(began).Round(time.Second/10))
+	c.wantHealthy(t)
+	waitAgentOnline(t, c.site)
+	c.deploy(t, s, "destroy", repo) // removes what the first deployment has created
+	c.page(t, "compose backup", nil)
+	for _, file := range []string{"workflow.dump", "master-key"} {
+		if info := must.Get(os.Stat(filepath.Join(c.dir, file)))(t); info.Size() == 0 {
+			t.Errorf("the backup %s is empty", file)
+		}
+	}
+	harness.Leftovers(ctx, t, engine)
+}
+
+func composeAvailable() (reason string, ok bool) {
+	for _, program := range []string{"docker", "docker-compose"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Sprintf("no %s on this machine (Debian's docker.io and docker-compose)", program), false
+		}
+	}
+	return "", true
+}
+
+// compose prepares a directory for docs/compose.md, with images of this checkout, and the image of jobs. Its engine pulls no
+// images.
+func compose(t *testing.T, engine *lab.Engine) (c *composition, jobs string) {
+	t.Helper()
+	ctx := t.Context()
+	bin, tools := harness.Programs(t)
+	other := map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH]
+	must.OK(t, lab.BuildRunner(ctx, bin, other, os.Stderr))
+	docker := newDockerCLI(t, engine)
+	docker.env = append(docker.env, "COMPOSE_PROJECT_NAME=wflab")
+	port := strconv.Itoa(must.Get(child.FreePort("127.0.0.1"))(t))
+	c = &composition{docker, engine.Host, &harness.Site{
+		Dir: docker.dir, Bin: bin, Tools: tools,
+		Server: &lab.Server{URL: "http://localhost:" + port, Organization: "organization"},
+	}}
+	c.site.Git = must.Get(lab.StartGitServer(ctx, filepath.Join(docker.dir, "git"), lab.GitOptions{}))(t)
+	t.Cleanup(func() { _ = c.site.Git.Close() })
+
+	root := must.Get(lab.Root())(t)
+	harness.Write(t, filepath.Join(docker.dir, "compose.yaml"), harness.Read(t, filepath.Join(root, "packaging", "compose", "compose.yaml")), 0o600)
+	harness.Write(t, filepath.Join(docker.dir, "compose.override.yaml"), []byte("services: {agent: {environment: {PULUMI_AGENT_PULL_IMAGE: 'false'}}}\n"), 0o600)
+	database := must.Get(must.Get(lab.NewPostgresImage(ctx))(t).Load(ctx, engine.Host))(t)
+	c.page(t, "compose images", map[string]string{
+		"SERVER_IMAGE": docker.loadImage(t, image.Server(), bin)[0],
+		"AGENT_IMAGE":  docker.loadImage(t, image.Agent(), bin)[0] + "\nPOSTGRES_IMAGE=" + database + "\nDOCKER_SOCKET=" + strings.TrimPrefix(engine.Host, "unix://") + "\nLISTEN=127.0.0.1:" + port + "\nEXTERNAL_URL=" + c.site.Server.URL,
+	})
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if t.Failed() {
+			t.Logf("%s", c.compose(ctx, "ps", "--all"))
+			t.Logf("%s", c.compose(ctx, "logs", "--tail", "40"))
+		}
+		c.compose(ctx, "down", "--volumes", "--timeout", "20")
+	})
+	return c, must.Get(lab.ExecutorImage(ctx, engine.Host, tools))(t)
+}
+
+// compose runs docker-compose and returns its output, in which its errors are.
+func (c *composition) compose(ctx context.Context, args ...string) []byte {
+	cmd := exec.CommandContext(ctx, "docker-compose", args...)
+	cmd.Dir, cmd.Env = c.dir, c.env
+	out, _ := cmd.CombinedOutput()
+	return out
+}
+
+// page runs commands of docs/compose.md with the older docker-compose, as the page says.
+func (c *composition) page(t *testing.T, mark string, values map[string]string) string {
+	t.Helper()
+	return c.script(t, `docker() { if [ "$1" = compose ]; then shift; docker-compose "$@"; else command docker "$@"; fi; }`+"\n"+
+		harness.Script(t, "compose.md", mark, values))
+}
+
+func (c *composition) container(t *testing.T, service string) string {
+	t.Helper()
+	return c.must(t, "ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project=wflab", "--filter", "label=com.docker.compose.service="+service)
+}
+
+// wantHealthy checks what the health checks say, and reads an access token.
+func (c *composition) wantHealthy(t *testing.T) {
+	t.Helper()
+	for _, service := range []string{"database", "server"} {
+		if health := c.must(t, "inspect", "--format", "{{.State.Health.Status}}", c.container(t, service)); health != "healthy" {
+			t.Errorf("the container of the %s is %s", service, health)
+		}
+	}
+	if c.site.Server.Token == "" {
+		c.site.Server.Token = c.must(t, "exec", c.container(t, "server"), "workflow-server", "token", "create")
+		var pools struct {
+			AgentPools []struct{ ID, Name string }
+		}
+		must.OK(t, c.site.Server.Call(t.Context(), http.MethodGet, "/api/orgs/organization/agent-pools", nil, &pools))
+		if len(pools.AgentPools) != 1 || pools.AgentPools[0].Name != "compose" {
+			t.Fatalf("the pools are %+v", pools)
+		}
+		c.site.Pool.ID = pools.AgentPools[0].ID
+	}
+}
+
+var signInLink = regexp.MustCompile(`(http://localhost:\d+)/-/login/link\?key=(\S+)`)
+
+// signIn uses the link in a text, which must work once.
+func (c *composition) signIn(t *testing.T, text string) {
+	t.Helper()
+	link := signInLink.FindStringSubmatch(text)
+	if link == nil || link[1] != c.site.Server.URL {
+		t.Fatalf("no link to the console in\n%s", text)
+	}
+	client := &http.Client{Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for i, want := range []int{http.StatusSeeOther, http.StatusUnprocessableEntity} {
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, link[1]+"/-/login/link", strings.NewReader(url.Values{"key": {link[2]}}.Encode())))(t)
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		res := must.Get(client.Do(req))(t)
+		must.OK(t, res.Body.Close())
+		if res.StatusCode != want || (len(res.Cookies()) > 0) != (i == 0) {
+			t.Errorf("use %d of the link: status %d, cookies %v, want %d", i+1, res.StatusCode, res.Cookies(), want)
+		}
+	}
+}
+
+// wantHidden checks that the engine shows neither the password of the database nor the token of the pool, and that both
+// exist.
+func (c *composition) wantHidden(t *testing.T) {
+	t.Helper()
+	password := c.must(t, "exec", c.container(t, "database"), "cat", "/run/database/password")
+	token := c.must(t, "run", "--rm", "--volume", "wflab_agent:/agent", must.Get(lab.ShellImage(t.Context(), c.engine))(t), "cat", "/agent/token")
+	if len(password) < 40 || !strings.HasPrefix(token, "pul-") {
+		t.Fatalf("the password has %d characters, the token %d", len(password), len(token))
+	}
+	for id := range strings.FieldsSeq(c.must(t, "ps", "--all", "--quiet")) {
+		if shown := c.must(t, "inspect", id); strings.Contains(shown, password) || strings.Contains(shown, token) {
+			t.Errorf("docker inspect shows a secret of %s", c.must(t, "inspect", "--format", "{{.Name}}", id))
+		}
+	}
+}
+
+func (c *composition) deploy(t *testing.T, s *harness.Stack, operation string, repo *lab.Repo) {
+	t.Helper()
+	ctx := t.Context()
+	d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL))
+	log := s.Log(ctx, t, d)
+	if d.Status != "succeeded" || !strings.Contains(log, "== pulumi "+operation) {
+		t.Fatalf("%s ended as %+v; its log:\n%s", operation, d, log)
+	}
+}
