@@ -31,6 +31,7 @@ var matrix = []struct {
 	{"kubernetes", podRows},
 	{"kubernetes", clusterRows},
 	{"any", clockRows},
+	{packagePlace, packageEvidence},
 	{workspacePlace, workspaceEvidence},
 	{statePlace, tableRows(stateRows)},
 	{statePlace, tableRows(storedStateRows)},
@@ -157,9 +158,9 @@ func renderTable(rows []rowRecord) string {
 	}
 	var text strings.Builder
 	for _, place := range places {
-		name := place
-		if place != workspacePlace && place != statePlace && place != reportPlace {
-			name = "Jobs: " + place
+		name := "Jobs: " + place
+		if slices.Contains([]string{packagePlace, workspacePlace, statePlace, reportPlace}, place) {
+			name = place
 		}
 		fmt.Fprintf(&text, "\n## %s\n", name)
 		for _, outcome := range outcomes[place] {

@@ -37,6 +37,7 @@ func TestInitServerInstaller(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s := newServerMachine(t)
+	s.run(ctx, t, "mkdir -p /etc/sysusers.d") // exists on a machine with other packages
 	clean := s.files(ctx, t)
 	script := "curl -fsSL " + s.mirror + "/install.sh | sh -s -- --server"
 	s.says(ctx, t, script+" --mirror "+s.mirror+" --version "+lab.FirstRelease, "Installed "+lab.FirstRelease+" in /opt/"+serverName, "The service runs")
@@ -57,6 +58,7 @@ func TestInitServerInstaller(t *testing.T) {
 	if err == nil || !strings.Contains(out, "the service does not start with "+brokenServer) || !strings.Contains(out, "the service runs with "+lab.NextRelease+" again") {
 		t.Errorf("a broken release: %v\n%s", err, out)
 	}
+	s.run(ctx, t, "rm /root/"+serverName)
 	s.wantServer(ctx, t, "after a broken release", next)
 	if _, err := s.Online(ctx); err != nil {
 		t.Errorf("after the upgrades, the data is lost: %v", err)

@@ -87,6 +87,6 @@ func checkServerRPM(t *testing.T, dir string) {
 	const config = "rpmlint.toml"
 	for _, name := range []string{release.Program, release.Server} {
 		file := rpmOf(t, dir, name)
-		asNobody(t, []string{filepath.Join(root, "packaging", "rpm", config), file}, "rpmlint", "--config", config, filepath.Base(file))
+		asNobody(t, []string{filepath.Join(root, "packaging", "rpm", config), file}, "rpmlint", "--strict", "--config", config, filepath.Base(file))
 	}
 }

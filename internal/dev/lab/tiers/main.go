@@ -339,7 +339,7 @@ func packagesMissing(context.Context) string {
 		return reason
 	}
 	// Without these programs the tests would skip checks.
-	for _, program := range []string{"dpkg-deb", "lintian", "rpm", "rpmkeys"} {
+	for _, program := range []string{"dpkg-deb", "lintian", "rpm", "rpmkeys", "rpmlint"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return program + " is not installed"
 		}
