@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +32,9 @@ func newInstallCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !filepath.IsAbs(o.Dir) || filepath.Clean(o.Dir) == "/" {
 				return program.Usage(errors.New("--dir must be an absolute path, and not the root directory"))
+			}
+			if strings.ContainsAny(o.Dir, `"'\`) || strings.ContainsFunc(o.Dir, unicode.IsControl) {
+				return program.Usage(errors.New("systemd starts no program in a directory whose name has quotes, a backslash or a line break: use another --dir"))
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()

@@ -100,12 +100,16 @@ func (s *serverMachine) adminToken(ctx context.Context, t *testing.T) {
 
 var signInLink = regexp.MustCompile(`http://\S+/-/login/link\?key=\S+`)
 
-// signIn opens a link in a new browser, and returns the page that a sign-in with it leads to.
+// signIn opens the last link of a text in a new browser, and returns the page that a sign-in with it leads to.
 func (s *serverMachine) signIn(ctx context.Context, t *testing.T, text string) string {
 	t.Helper()
-	link := must.Get(url.Parse(signInLink.FindString(text)))(t)
+	links := signInLink.FindAllString(text, -1)
+	if len(links) == 0 {
+		t.Fatalf("there is no link in\n%s", text)
+	}
+	link := must.Get(url.Parse(links[len(links)-1]))(t)
 	if link.Host != s.address {
-		t.Fatalf("there is no link to http://%s in\n%s", s.address, text)
+		t.Errorf("the link leads to %s, want %s", link.Host, s.address)
 	}
 	browser := &http.Client{Jar: must.Get(cookiejar.New(nil))(t)}
 	call := func(method, body string) string {
@@ -151,6 +155,20 @@ func (s *serverMachine) wantUpdates(ctx context.Context, t *testing.T, st *harne
 	if len(got.Updates) != want {
 		t.Fatalf("the stack had %d updates, want %d", len(got.Updates), want)
 	}
+}
+
+// plant puts what a compromised service could put into its data, to be deleted by root: links to files of others,
+// and names for careless scripts.
+func (s *serverMachine) plant(ctx context.Context, t *testing.T) {
+	t.Helper()
+	s.run(ctx, t, `mkdir -p /srv/victim && echo keep >/srv/victim/file && setpriv --reuid workflow-server --regid workflow-server --clear-groups sh -ec '
+cd `+serverData+` && ln -s /srv/victim directory && ln -s /srv/victim/file file && mkdir -p -- "a b" "\$(touch /srv/pwned)" "-rf srv" && ln -s / "a b/root"'`)
+}
+
+// wantPlanted checks that the data is deleted, and nothing else.
+func (s *serverMachine) wantPlanted(ctx context.Context, t *testing.T) {
+	t.Helper()
+	s.run(ctx, t, "test ! -e "+serverData+" && grep -q keep /srv/victim/file && test ! -e /srv/pwned && rm -r /srv/victim")
 }
 
 // wantNoServer checks that nothing of the server remains.

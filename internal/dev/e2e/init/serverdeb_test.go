@@ -33,6 +33,9 @@ printf 'Package: `+serverName+`\nPin: version 1.0.0-1\nPin-Priority: 1001\n' >/e
 	s.hostileDeb(ctx, t)
 	s.wantNoServer(ctx, t, before)
 
+	s.ownUnit(ctx, t)
+	s.wantNoServer(ctx, t, before)
+
 	// An image build has no systemd.
 	s.run(ctx, t, "unshare --mount sh -ec 'mount -t tmpfs tmpfs /run; apt-get install "+serverName+"; apt-get remove "+serverName+"; apt-get purge "+serverName+"'")
 	s.wantNoServer(ctx, t, before)
@@ -43,6 +46,7 @@ printf 'Package: `+serverName+`\nPin: version 1.0.0-1\nPin-Priority: 1001\n' >/e
 	s.wantPackaged(ctx, t)
 	s.wantSandbox(ctx, t)
 	s.reload(ctx, t)
+	s.otherDirectory(ctx, t)
 
 	// The package changes in every way while deployments run.
 	for i, step := range []struct {
@@ -163,6 +167,42 @@ func (s *serverMachine) reload(ctx context.Context, t *testing.T) {
 	}
 }
 
+// ownUnit replaces a unit with DynamicUser, which docs/server.md described before there were packages, by the
+// package's unit. The data remains.
+func (s *serverMachine) ownUnit(ctx context.Context, t *testing.T) {
+	t.Helper()
+	s.run(ctx, t, `cd /root && apt-get download `+serverName+` && dpkg -x `+serverName+`_*.deb own && cp own/usr/bin/`+serverName+` /usr/local/bin/ && rm -r own *.deb
+printf '[Service]\nType=notify\nExecStart=/usr/local/bin/`+serverName+` serve --data-dir `+serverData+`\nDynamicUser=yes\nStateDirectory=`+serverName+`\nRuntimeDirectory=`+serverName+`\n[Install]\nWantedBy=multi-user.target\n' \
+	>/etc/systemd/system/`+serverName+`.service
+systemctl daemon-reload && systemctl start `+serverName+` && test -L `+serverData)
+	s.adminToken(ctx, t)
+	must.OK(t, s.MakePool(ctx))
+	if out := s.run(ctx, t, "apt-get install "+serverName); !strings.Contains(out, serverName+".service overrides this package's unit") {
+		t.Errorf("next to a unit of the administrator's, the package says\n%s", out)
+	}
+	s.follow(ctx, t, "server-install.md", "server unit", nil)
+	s.wantServer(ctx, t, "with the package's unit", state{"enabled", "active", lab.FirstRelease})
+	s.wantOwner(ctx, t)
+	if _, err := s.Online(ctx); err != nil {
+		t.Errorf("with the package's unit, the data is lost: %v", err)
+	}
+	s.Pool.ID = ""
+	s.run(ctx, t, "WORKFLOW_SERVER_PURGE_DATA=yes apt-get purge "+serverName)
+}
+
+// otherDirectory moves the data out of /var/lib, and back.
+func (s *serverMachine) otherDirectory(ctx context.Context, t *testing.T) {
+	t.Helper()
+	s.run(ctx, t, "cp -p "+serverConfig+" /root/config")
+	s.follow(ctx, t, "server-install.md", "server directory", nil)
+	s.wantServer(ctx, t, "with another directory", state{"enabled", "active", lab.FirstRelease})
+	if _, err := s.Online(ctx); err != nil {
+		t.Errorf("with another directory, the data is lost: %v", err)
+	}
+	s.run(ctx, t, "systemctl stop "+serverName+" && find "+serverData+" /srv/workflow-server -name master-key | wc -l | grep -qx 2 && cat /root/config >"+serverConfig+
+		" && rm -r /root/config /srv/workflow-server /etc/systemd/system/"+serverName+".service.d/data.conf && systemctl daemon-reload && systemctl start "+serverName)
+}
+
 // commandsOfRoot runs a command as root while the service is stopped, and checks that the service can still
 // use its database.
 func (s *serverMachine) commandsOfRoot(ctx context.Context, t *testing.T) {
@@ -233,17 +273,17 @@ func (s *serverMachine) tooOld(ctx context.Context, t *testing.T) {
 	s.run(ctx, t, "systemctl reset-failed "+serverName+" && systemctl start "+serverName)
 }
 
-// purge purges with the switch. What a compromised service has put into its data leads nowhere.
+// purge purges with the switch.
 func (s *serverMachine) purge(ctx context.Context, t *testing.T) {
 	t.Helper()
-	s.run(ctx, t, `mkdir -p /srv/victim && echo keep >/srv/victim/file && setpriv --reuid workflow-server --regid workflow-server --clear-groups sh -ec '
-cd `+serverData+` && ln -s /srv/victim directory && ln -s /srv/victim/file file && mkdir -p "a b" "\$(touch /srv/pwned)" -- "-rf /" && ln -s / "a b/root"'
-echo mine >/etc/workflow-server/key.pem`)
+	s.plant(ctx, t)
+	s.run(ctx, t, "echo mine >/etc/workflow-server/key.pem")
 	out := s.follow(ctx, t, "server-upgrade.md", "server purge", nil)
 	if !strings.Contains(out, "deleting "+serverData+", with the data and the key of all secrets") {
 		t.Errorf("the purge says\n%s", out)
 	}
-	s.run(ctx, t, "grep -q keep /srv/victim/file && grep -q mine /etc/workflow-server/key.pem && test ! -e /srv/pwned && rm -r /srv/victim /etc/workflow-server")
+	s.wantPlanted(ctx, t)
+	s.run(ctx, t, "grep -q mine /etc/workflow-server/key.pem && rm -r /etc/workflow-server")
 }
 
 // hostileDeb installs and purges the package where links and files of others are in its places. Its

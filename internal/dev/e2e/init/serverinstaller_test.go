@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -40,6 +41,9 @@ func TestInitServerInstaller(t *testing.T) {
 	s.run(ctx, t, "mkdir -p /etc/sysusers.d") // exists on a machine with other packages
 	clean := s.files(ctx, t)
 	script := "curl -fsSL " + s.mirror + "/install.sh | sh -s -- --server"
+	s.strangeDirectory(ctx, t, script)
+	s.wantNoServer(ctx, t, clean)
+
 	s.says(ctx, t, script+" --mirror "+s.mirror+" --version "+lab.FirstRelease, "Installed "+lab.FirstRelease+" in /opt/"+serverName, "The service runs")
 	s.wantServer(ctx, t, "installed", state{"enabled", "active", lab.FirstRelease})
 	if writable := s.run(ctx, t, "find /opt/"+serverName+` \( ! -user root -o -perm /022 ! -type l \) -print`); writable != "" {
@@ -75,7 +79,32 @@ func TestInitServerInstaller(t *testing.T) {
 		t.Errorf("a purge without --yes: %v\n%s", err, out)
 	}
 	s.wantServer(ctx, t, "after a purge without --yes", next)
+	s.plant(ctx, t)
 	s.follow(ctx, t, "server-upgrade.md", "server installer purge", nil)
+	s.wantPlanted(ctx, t)
 	s.wantNoServer(ctx, t, clean)
 	s.run(ctx, t, "test ! -e /opt/"+serverName)
+}
+
+// strangeDirectory installs the server in a directory whose name must not be expanded, where files of others are
+// in the places of the installation. Root must not change what these lead to.
+func (s *serverMachine) strangeDirectory(ctx context.Context, t *testing.T, script string) {
+	t.Helper()
+	const watched = "stat -c '%n %U:%G %a %s' /etc/shadow /srv /usr/local/bin/" + serverName
+	dir := shellQuote(`/opt/a b $(touch /srv/pwned) %h; touch /srv/pwned`)
+	s.run(ctx, t, "mkdir -p /etc/"+serverName+" && ln -s /etc/shadow "+serverConfig+" && echo mine >/usr/local/bin/"+serverName+"; printf 'A=$(touch /srv/pwned)\n' >/etc/"+serverName+"/"+serverName+".env")
+	want := s.run(ctx, t, watched)
+	// The service cannot read this configuration.
+	out, err := s.Run(ctx, script+" --mirror "+s.mirror+" --dir "+dir)
+	if err == nil || !strings.Contains(out, "is not a link of this installation and was left unchanged") || !strings.Contains(out, "the service does not start") {
+		t.Errorf("through links: %v\n%s", err, out)
+	}
+	s.run(ctx, t, "rm "+serverConfig)
+	s.says(ctx, t, script+" --mirror "+s.mirror+" --dir "+dir, "The service runs")
+	s.run(ctx, t, "systemctl reload "+serverName)
+	s.says(ctx, t, script+" --uninstall --purge --yes --dir "+dir, "Removed the server from /opt/a b $(touch")
+	if got := s.run(ctx, t, watched); got != want {
+		t.Errorf("through links, it has changed\n%s\nto\n%s", want, got)
+	}
+	s.run(ctx, t, "test ! -e /srv/pwned && ! ls /opt | grep b && rm -r /usr/local/bin/"+serverName+" /etc/"+serverName)
 }
