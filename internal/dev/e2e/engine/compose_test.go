@@ -67,7 +67,7 @@ func TestEngineCompose(t *testing.T) {
 
 	repo := c.site.Repo(ctx, t)
 	s := c.site.NewStack(ctx, t, "box", "dev", jobs, nil)
-	c.deploy(t, s, "update", repo)
+	c.deployByCLI(t, s, repo)
 	t.Logf("from nothing to the first deployment took %s", time.Since(began).Round(time.Second/10))
 
 	c.page(t, "compose down", nil)
@@ -210,6 +210,27 @@ func (c *composition) wantHidden(t *testing.T) {
 		if shown := c.must(t, "inspect", id); strings.Contains(shown, password) || strings.Contains(shown, token) {
 			t.Errorf("docker inspect shows a secret of %s", c.must(t, "inspect", "--format", "{{.Name}}", id))
 		}
+	}
+}
+
+// deployByCLI runs an update with the commands of the page.
+func (c *composition) deployByCLI(t *testing.T, s *harness.Stack, repo *lab.Repo) {
+	t.Helper()
+	must.OK(t, c.site.Server.Call(t.Context(), http.MethodPost, s.Path("settings"), map[string]any{
+		"sourceContext": map[string]any{"git": map[string]any{"repoUrl": repo.URL, "branch": "refs/heads/main"}},
+	}, nil))
+	must.OK(t, c.site.Tools.Home(filepath.Join(c.dir, "home")))
+	script := harness.Script(t, "compose.md", "compose deploy", nil)
+	for _, pair := range [][2]string{{"pul-…", c.site.Server.Token}, {"http://localhost:8800", c.site.Server.URL}, {"organization/hello/dev", s.Name}} {
+		if !strings.Contains(script, pair[0]) {
+			t.Fatalf("docs/compose.md does not contain %s", pair[0])
+		}
+		script = strings.ReplaceAll(script, pair[0], pair[1])
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd.Dir, cmd.Env = c.dir, c.site.Tools.Env(filepath.Join(c.dir, "home"), "", "")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "pulumi update") {
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 

@@ -25,6 +25,24 @@ func Block(t *testing.T, page, mark string) string {
 	return block
 }
 
+// CodeBlock is a code block of a page.
+type CodeBlock struct{ Language, Text string }
+
+var fence = regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$")
+
+// Blocks returns all code blocks of a page of docs/, without the indentation of those in lists.
+func Blocks(t *testing.T, page string) []CodeBlock {
+	t.Helper()
+	root := must.Get(lab.Root())(t)
+	text := must.Get(os.ReadFile(filepath.Join(root, "docs", page)))(t)
+	var blocks []CodeBlock
+	for _, match := range fence.FindAllStringSubmatch(string(text), -1) {
+		lines := strings.ReplaceAll("\n"+match[3], "\n"+match[1], "\n")
+		blocks = append(blocks, CodeBlock{match[2], lines[1:]})
+	}
+	return blocks
+}
+
 // FromPage is [Script] for docs/installation.md.
 func FromPage(t *testing.T, mark string, values map[string]string) string {
 	t.Helper()
