@@ -54,7 +54,8 @@ func generate(root string) error {
 const intro = `# The HTTP API
 
 The server has every operation of Pulumi Cloud's public REST API for stacks and deployments, except the absent parts below,
-and further routes. [protocol.md](protocol.md) describes where it differs, and the calls of agents and runners.
+and further routes. [protocol.md](protocol.md) describes where it differs, and the calls of agents and runners,
+and [api-usage.md](api-usage.md) those that report usage and events.
 
 The server describes its own routes, from which this page is generated, at ` + "`" + openapi.Path + "`" + `;
 ` + "`pulumi api list`" + ` prints them.
