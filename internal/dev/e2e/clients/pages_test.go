@@ -339,28 +339,30 @@ func TestOperatorPagesPostgreSQL(t *testing.T) {
 	must.OK(t, err)
 	t.Cleanup(stop)
 	password := filepath.Join(t.TempDir(), "password")
-	run := func(page, old, value string) {
+	inPage := regexp.MustCompile(`PASSWORD '[^']+'`)
+	run := func(page, value string) {
 		t.Helper()
+		var statements string
 		for _, block := range harness.Blocks(t, page) {
-			if block.Language != "sql" {
-				continue
+			if block.Language == "sql" {
+				statements += block.Text
 			}
-			if !strings.Contains(block.Text, old) {
-				t.Fatalf("docs/%s does not contain %s", page, old)
-			}
-			cmd := exec.CommandContext(t.Context(), psql, "--no-psqlrc", "--set=ON_ERROR_STOP=1", dsn)
-			cmd.Stdin = strings.NewReader(strings.ReplaceAll(block.Text, old, value))
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Fatalf("docs/%s: %v\n%s", page, err, out)
-			}
+		}
+		if !inPage.MatchString(statements) {
+			t.Fatalf("docs/%s sets no password", page)
+		}
+		cmd := exec.CommandContext(t.Context(), psql, "--no-psqlrc", "--set=ON_ERROR_STOP=1", dsn)
+		cmd.Stdin = strings.NewReader(inPage.ReplaceAllString(statements, "PASSWORD '"+value+"'"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("docs/%s: %v\n%s", page, err, out)
 		}
 		harness.Write(t, password, []byte(value+"\n"), 0o600)
 	}
 	at := must.Get(url.Parse(dsn))(t)
 	h := newHost(t, fmt.Sprintf("database: postgres://workflow@%s/workflow?sslmode=disable\ndatabase_password_file: %s\n", at.Host, password))
-	run("postgresql.md", "xxx", "first")
+	run("postgresql.md", "first")
 	h.start(t)
-	run("secret-rotation.md", "new", "second")
+	run("secret-rotation.md", "second")
 	h.sh(t, "a restart", "systemctl restart workflow-server")
 	if out := h.sh(t, "pools", "workflow-server pool create after"); !strings.HasPrefix(out, "pul-") {
 		t.Errorf("after the new password:\n%s", out)
