@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,7 +33,7 @@ type composition struct {
 }
 
 // TestEngineCompose starts server, PostgreSQL and agent as docs/compose.md describes, signs in, and runs a deployment.
-// It stops and starts everything, and runs a deployment of the same stack. The tiers run it with its own engine
+// It stops and starts everything during another deployment, and runs a last one. The tiers run it with its own engine
 // next to other tests, because a restarted agent waits until the server considers the former one offline.
 func TestEngineCompose(t *testing.T) {
 	for _, available := range []func() (string, bool){lab.PrivateEngineAvailable, postgres.Available, composeAvailable} {
@@ -70,6 +72,13 @@ func TestEngineCompose(t *testing.T) {
 	c.deployByCLI(t, s, repo)
 	t.Logf("from nothing to the first deployment took %s", time.Since(began).Round(time.Second/10))
 
+	held, release := hold(t)
+	running := s.Deploy(ctx, t, "update", repo.URL, "wget -q -O - "+held.url)
+	select {
+	case <-held.reached:
+	case <-time.After(harness.Patience):
+		t.Fatalf("the deployment does not run: %+v", s.Wait(ctx, t, running, time.Minute, "running", "failed"))
+	}
 	c.page(t, "compose down", nil)
 	if left := c.must(t, "ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project=wflab"); left != "" {
 		t.Errorf("after down, these containers remain: %s", left)
@@ -78,6 +87,10 @@ func TestEngineCompose(t *testing.T) {
 	c.page(t, "compose up", nil)
 	t.Logf("docker-compose up with data took %s", time.Since(began).Round(time.Second/10))
 	c.wantHealthy(t)
+	release()
+	if d := s.Finish(ctx, t, running); d.Status != "succeeded" {
+		t.Errorf("the deployment that ran meanwhile ended as %+v; its log:\n%s", d, s.Log(ctx, t, d))
+	}
 	waitAgentOnline(t, c.site)
 	c.deploy(t, s, "destroy", repo) // removes what the first deployment has created
 	c.page(t, "compose backup", nil)
@@ -87,6 +100,33 @@ func TestEngineCompose(t *testing.T) {
 		}
 	}
 	harness.Leftovers(ctx, t, engine)
+}
+
+// held is a URL that answers only after a test permits it.
+type held struct {
+	url     string
+	reached chan struct{} // closed by the first request
+}
+
+func hold(t *testing.T) (h held, release func()) {
+	t.Helper()
+	h.reached = make(chan struct{})
+	released := make(chan struct{})
+	var first, last sync.Once
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		first.Do(func() { close(h.reached) })
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	}))
+	h.url = server.URL
+	release = func() { last.Do(func() { close(released) }) }
+	t.Cleanup(func() {
+		release()
+		server.Close()
+	})
+	return h, release
 }
 
 func composeAvailable() (reason string, ok bool) {
