@@ -20,10 +20,12 @@ var (
 	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```")
 )
 
-// TestLinks checks that every relative link of a page leads to a file, and its fragment to a heading.
+// TestLinks checks that every relative link of a page leads to a file, and its fragment to a heading. Each page of docs
+// must be linked.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	anchors, links := map[string]map[string]bool{}, 0
+	linked := map[string]bool{}
 	for _, page := range pages(t) {
 		text := fence.ReplaceAllString(string(must.Get(os.ReadFile(page))(t)), "")
 		for _, match := range link.FindAllStringSubmatch(text, -1) {
@@ -36,6 +38,7 @@ func TestLinks(t *testing.T) {
 			if target.Path != "" {
 				file = filepath.Join(filepath.Dir(page), filepath.FromSlash(target.Path))
 			}
+			linked[file] = linked[file] || file != page
 			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s links to %s, which does not exist", page, match[1])
 				continue
@@ -49,6 +52,11 @@ func TestLinks(t *testing.T) {
 			if !anchors[file][target.Fragment] {
 				t.Errorf("%s links to %s, which has no such heading", page, match[1])
 			}
+		}
+	}
+	for _, page := range must.Get(filepath.Glob(filepath.Join(root, "docs", "*.md")))(t) {
+		if !linked[page] {
+			t.Errorf("no page links to %s", page)
 		}
 	}
 	if links < 100 {
