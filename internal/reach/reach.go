@@ -231,8 +231,9 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 			InsecureSkipVerify: true, //nolint:gosec // see above
 			VerifyConnection:   verifier.verify,
 		},
-		ForceAttemptHTTP2: true,
-		DisableKeepAlives: true,
+		ForceAttemptHTTP2:      true,
+		DisableKeepAlives:      true,
+		MaxResponseHeaderBytes: maxHeaders,
 	}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -245,7 +246,7 @@ func (t *Trace) ask(req *http.Request, via *url.URL, o Options) {
 	_ = resp.Body.Close() // the body is not read
 	t.Code, t.ContentType = resp.StatusCode, termtext.OneLine(resp.Header.Get("Content-Type"), maxText)
 	if where, err := resp.Location(); err == nil {
-		t.Location = where.Redacted()
+		t.Location = termtext.OneLine(where.Redacted(), maxText)
 	}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		// The date is truncated to whole seconds, so half a second is added.

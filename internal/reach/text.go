@@ -10,8 +10,11 @@ import (
 	"workflowagent/internal/termtext"
 )
 
-// maxText limits the length of text from other programs, in bytes.
-const maxText = 500
+// Limits of what other programs send, in bytes.
+const (
+	maxText    = 500
+	maxHeaders = 64 << 10
+)
 
 // cause returns a network error without its operation and URL, because the URL might contain a
 // secret.

@@ -48,8 +48,17 @@ func Load(cert, key string, log *logrus.Entry) (*Pair, error) {
 
 // Check returns an error if [Load] would.
 func Check(cert, key string) error {
-	_, err := (&Pair{cert: cert, key: key}).read()
+	_, err := Leaf(cert, key)
 	return err
+}
+
+// Leaf returns the certificate without its chain, or the error of [Load].
+func Leaf(cert, key string) (*x509.Certificate, error) {
+	pair, err := (&Pair{cert: cert, key: key}).read()
+	if err != nil {
+		return nil, err
+	}
+	return pair.Leaf, nil
 }
 
 // Get returns the certificate, as [tls.Config.GetCertificate] does. It looks at the files at each handshake. While they

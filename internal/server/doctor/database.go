@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,43 +52,37 @@ func (e *examination) judge(facts store.Facts) checkup.Result {
 	postgres := facts.Major > 0
 	switch {
 	case postgres && facts.Major < database.LeastPostgres:
-		return fail(databaseOld, found, fmt.Sprintf("upgrade PostgreSQL to version %d or later", database.LeastPostgres))
+		return fail(databaseOld, fmt.Sprintf("the database at %s is PostgreSQL %s", name, facts.Version), fmt.Sprintf("upgrade PostgreSQL to version %d or later", database.LeastPostgres))
 	case facts.Pooled:
 		return fail(databasePooler, name+" leads to a pooler in transaction mode", "use the address of PostgreSQL itself, or a pooler in session mode")
 	case facts.Plain:
 		return warn(databasePlain, found+", without TLS across a network", "add sslmode=verify-full to the URL in database, and sslrootcert=FILE for your own authority")
-	case postgres && facts.Connections < database.LeastConnections:
-		return warn(databaseConnections, fmt.Sprintf("%s, and permits only %d connections, but each server opens up to %d", found, facts.Connections, database.LeastConnections),
-			"raise max_connections of PostgreSQL")
+	case postgres && facts.Connections < e.cfg.DatabaseConns:
+		return warn(databaseConnections, fmt.Sprintf("%s, and permits only %d connections, but this server opens up to %d", found, facts.Connections, e.cfg.DatabaseConns),
+			"raise max_connections of PostgreSQL, or lower database_connections")
 	case facts.Latency > slow:
 		return warn(databaseSlow, found, "move the database closer to the server: each request needs several queries")
 	}
 	return checkup.OK(found)
 }
 
+// connectFindings are the findings of the kinds of problems.
+var connectFindings = map[database.ConnectProblem]finding{
+	database.ConnectUnreachable: databaseUnreachable, database.ConnectRefused: databaseRefused, database.ConnectNoDatabase: databaseMissing,
+	database.ConnectTLS: databaseTLS, database.ConnectStandby: databaseStandby, database.ConnectFull: databaseFull,
+}
+
 func (e *examination) connectResult(err error) checkup.Result {
 	name := e.databaseName()
-	found := fmt.Sprintf("connecting to %s: %v", name, err)
 	failed, ok := errors.AsType[*store.ConnectError](err)
 	if !ok {
 		return fail(databaseFailed, fmt.Sprintf("examining %s: %v", name, err), "check the log of PostgreSQL; restore a damaged SQLite file from a backup")
 	}
-	switch failed.Problem {
-	case database.ConnectRefused:
-		return fail(databaseRefused, found, "check the user in database, the password (database_password_file), and the line for this machine in pg_hba.conf")
-	case database.ConnectNoDatabase:
-		return fail(databaseMissing, found, "create the database as a superuser: CREATE DATABASE name OWNER role")
-	case database.ConnectTLS:
-		return fail(databaseTLS, found, "check sslmode, sslrootcert, sslcert and sslkey in the URL, and the certificate of the database")
-	case database.ConnectStandby:
-		return fail(databaseStandby, found, "use the address of the primary, or list all hosts in the URL: the server finds the primary among them")
-	case database.ConnectFull:
-		return fail(databaseFull, found, fmt.Sprintf("raise max_connections of PostgreSQL: each server opens up to %d", database.LeastConnections))
-	}
+	advice := cmp.Or(failed.Advice, "check that PostgreSQL runs there, and that firewalls allow connections from this machine")
 	if strings.HasPrefix(e.cfg.DSN(), "sqlite:") {
-		return fail(databaseUnreachable, found, "run doctor as root or as the server's user; if it is that user, check the permissions of the file and of its directory")
+		advice = "run doctor as root or as the server's user; if it is that user, check the permissions of the file and of its directory"
 	}
-	return fail(databaseUnreachable, found, "check that PostgreSQL runs there, that listen_addresses includes this address, and that firewalls allow connections from this machine")
+	return fail(connectFindings[failed.Problem], fmt.Sprintf("connecting to %s: %v", name, err), advice)
 }
 
 func (e *examination) checkRights(context.Context) checkup.Result {

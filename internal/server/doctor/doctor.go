@@ -119,7 +119,7 @@ func (e *examination) plan() []checkup.Check {
 		{Name: "dns", Title: "DNS of the URL", Run: e.with(e.online(e.checkDNS))},
 		{Name: "tcp", Title: "TCP to the URL", Needs: []string{"dns"}, After: []string{"server"}, Run: e.checkTCP},
 		{Name: "tls", Title: "TLS of the URL", Needs: []string{"tcp"}, Run: e.checkTLS},
-		{Name: "url", Title: "URL", Needs: []string{"tcp"}, After: []string{"server", "tls"}, Run: e.checkURL},
+		{Name: "url", Title: "URL", Needs: []string{"tcp"}, After: []string{"database", "server", "tls"}, Run: e.checkURL},
 		{Name: "console", Title: "console's URL", Needs: []string{"url"}, Run: e.checkConsole},
 		{Name: "clock", Title: "clock", After: []string{"database", "dns"}, Run: e.with(e.checkClock)},
 		{Name: "client", Title: "client's address", Needs: []string{"url"}, Run: e.checkClient},

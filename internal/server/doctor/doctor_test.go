@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -28,6 +29,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/dev/testcert"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
@@ -118,13 +120,17 @@ func (s *site) tls(template x509.Certificate, hosts ...string) {
 	s.set("external_url", "https://deployments.example.com")
 }
 
-// another answers at the address to listen on.
+// another answers at the address to listen on. Without a handler, it has no certificate for TLS.
 func (s *site) another(h http.Handler) {
 	s.t.Helper()
 	l := must.Get(net.Listen("tcp", s.listen))(s.t)
 	other := httptest.NewUnstartedServer(h)
+	other.Config.ErrorLog = discardLog()
 	other.Listener.Close()
 	other.Listener = l
+	if h == nil {
+		other.Listener = tls.NewListener(l, &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, errors.New("none yet") }})
+	}
 	other.Start()
 	s.t.Cleanup(other.Close)
 }
@@ -199,7 +205,11 @@ var hostCases = []finderCase{
 	}, "schema", toReview, []string{"back up"}},
 	{schemaNewer, "a newer schema", func(s *site) {
 		s.start()
-		s.execute("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
+		s.execute("INSERT INTO oldest_programs (migration, release) VALUES (9999, 'v9.1.0')")
+	}, "schema", failed, []string{"v9.1.0"}},
+	{schemaNewer, "a schema of another program", func(s *site) {
+		s.start()
+		s.execute("UPDATE goose_db_version SET version_id = 99999 WHERE version_id = (SELECT MAX(version_id) FROM goose_db_version)")
 	}, "schema", failed, []string{"99999"}},
 	{agentsOld, "an old agent", func(s *site) {
 		s.start()
@@ -228,6 +238,11 @@ var networkCases = []finderCase{
 	{serverNotReady, "a server without its database", func(s *site) {
 		s.another(answers(http.StatusServiceUnavailable, `{"message":"the server is not ready"}`))
 	}, "server", failed, []string{"not ready", "log"}},
+	{certificateMissing, "no certificate by ACME yet", func(s *site) {
+		s.another(nil)
+		s.set("external_url", "https://deployments.example.com")
+		s.set("acme_agree_to_terms", "true")
+	}, "server", failed, []string{"no TLS certificate yet", "log"}},
 	{serverForeign, "another server", func(s *site) {
 		s.start()
 		s.set("master_key_file", s.file("key", strings.Repeat("A", 43)+"="))
@@ -397,7 +412,7 @@ func postgresCases(t *testing.T) []finderCase {
 	}
 	return []finderCase{
 		{databaseUnreachable, "a closed port", address(func(u *url.URL) { u.Host = "127.0.0.1:1" }), "database", failed, []string{"refused", "listen_addresses"}},
-		{databaseRefused, "a wrong password", address(func(u *url.URL) { u.User = url.UserPassword(role, password+"x") }), "database", failed, []string{"password authentication failed", "pg_hba.conf"}},
+		{databaseRefused, "a wrong password", address(func(u *url.URL) { u.User = url.UserPassword(role, password+"x") }), "database", failed, []string{"password authentication failed", "correct database_password"}},
 		{databaseMissing, "no database", address(func(u *url.URL) { u.Path = "/missing" }), "database", failed, []string{`"missing" does not exist`, "CREATE DATABASE"}},
 		{databaseTLS, "no TLS", address(with("sslmode", "require")), "database", failed, []string{"TLS", "sslmode"}},
 		{databaseFull, "too many connections", func(s *site) {
@@ -459,6 +474,7 @@ func TestFindings(t *testing.T) {
 func judged(t *testing.T) (all []finding) {
 	t.Helper()
 	good := store.Facts{Engine: "PostgreSQL", Version: "17.2", Major: 17, Connections: 97}
+	e := &examination{cfg: config.Config{Database: "postgres://u@h/d", DatabaseConns: 25}}
 	for _, tt := range []struct {
 		finding finding
 		change  func(f *store.Facts)
@@ -466,7 +482,7 @@ func judged(t *testing.T) (all []finding) {
 		word    string
 	}{
 		{"", func(*store.Facts) {}, ok, ""},
-		{databaseOld, func(f *store.Facts) { f.Major = 12 }, failed, "version 13"},
+		{databaseOld, func(f *store.Facts) { f.Major, f.Version = 12, "12.18" }, failed, "version 13"},
 		{databasePooler, func(f *store.Facts) { f.Pooled = true }, failed, "session mode"},
 		{databasePlain, func(f *store.Facts) { f.Plain = true }, toReview, "sslmode=verify-full"},
 		{databaseConnections, func(f *store.Facts) { f.Connections = 20 }, toReview, "max_connections"},
@@ -474,13 +490,13 @@ func judged(t *testing.T) (all []finding) {
 	} {
 		f := good
 		tt.change(&f)
-		r := (&examination{}).judge(f)
+		r := e.judge(f)
 		if r.Status != tt.want || r.Finding != string(tt.finding) || !strings.Contains(r.Advice, tt.word) {
 			t.Errorf("%+v: %+v", f, r)
 		}
 		all = append(all, tt.finding)
 	}
-	standby := (&examination{}).connectResult(&store.ConnectError{Problem: database.ConnectStandby, Err: errors.New("read only connection")})
+	standby := e.connectResult(&store.ConnectError{Problem: database.ConnectStandby, Advice: "name the primary", Err: errors.New("read only connection")})
 	if standby.Finding != string(databaseStandby) || !strings.Contains(standby.Advice, "primary") {
 		t.Errorf("a standby: %+v", standby)
 	}

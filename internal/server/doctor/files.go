@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -54,7 +53,7 @@ func externalURL(c config.Config) string {
 	if strings.HasPrefix(c.Listen, config.UnixPrefix) || !isTCP || host == "" || host == "0.0.0.0" || strings.HasPrefix(c.Listen, "[::]") {
 		return ""
 	}
-	if c.TLSCert != "" {
+	if c.TLS() {
 		return "https://" + c.Listen
 	}
 	return "http://" + c.Listen
@@ -70,6 +69,8 @@ func (e *examination) checkFiles(context.Context) checkup.Result {
 		{"master_key_file", e.cfg.MasterKeyFile},
 		{"sign_in_file", e.cfg.SignInFile},
 		{"database_password_file", e.cfg.DatabasePasswordFile},
+		{"acme_ca_file", e.cfg.ACMECAFile},
+		{"acme_eab_key_file", e.cfg.ACMEKeyFile},
 		{"metrics_token_file", e.cfg.MetricsTokenFile},
 	} {
 		if _, err := os.Stat(f.path); f.path == "" || f.path == e.cfg.File() && errors.Is(err, fs.ErrNotExist) { // configure has not written it yet
@@ -133,17 +134,17 @@ func (e *examination) checkKeyRing(ctx context.Context) checkup.Result {
 // checkCertificate checks the files of the certificate. What clients receive is another check.
 func (e *examination) checkCertificate(context.Context) checkup.Result {
 	c := e.cfg
-	if c.TLSCert == "" {
+	switch {
+	case c.ACMETerms:
+		return checkup.Skip("the server obtains its certificate from " + c.ACMEDirectory)
+	case c.TLSCert == "":
 		return checkup.Skip("the server does not use TLS")
 	}
-	if err := certfile.Check(c.TLSCert, c.TLSKey); err != nil {
+	leaf, err := certfile.Leaf(c.TLSCert, c.TLSKey)
+	if err != nil {
 		return fail(certificateInvalid, err.Error(), "correct tls_cert_file and tls_key_file: PEM files with the certificate and its chain, and with its key")
 	}
-	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-	if err != nil {
-		return fail(certificateInvalid, err.Error(), "correct tls_cert_file and tls_key_file")
-	}
-	leaf, now := pair.Leaf, time.Now()
+	now := time.Now()
 	found := fmt.Sprintf("%s, for %s, valid until %s", c.TLSCert, strings.Join(leaf.DNSNames, ", "), leaf.NotAfter.Format(time.DateOnly))
 	switch missing := missingHosts(leaf, c.ExternalURL, string(c.Console())); {
 	case now.After(leaf.NotAfter):

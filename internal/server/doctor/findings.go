@@ -23,6 +23,7 @@ const (
 	certificateExpired finding = "certificate-expired"
 	certificateExpires finding = "certificate-expires"
 	certificateNames   finding = "certificate-names"
+	certificateMissing finding = "certificate-missing"
 	certificateKeyOpen finding = "certificate-key-open"
 
 	dataInvalid  finding = "data-invalid"

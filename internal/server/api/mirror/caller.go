@@ -64,7 +64,7 @@ func AtListener(c config.Config, key []byte) (*Caller, error) {
 		name = u.Hostname()
 	}
 	address := "http://localhost"
-	if c.TLSCert != "" {
+	if c.TLS() {
 		address = "https://localhost"
 	}
 	return newCaller(address, key, &http.Transport{
@@ -78,7 +78,7 @@ func AtListener(c config.Config, key []byte) (*Caller, error) {
 }
 
 func newCaller(address string, key []byte, transport *http.Transport) (*Caller, error) {
-	transport.ExpectContinueTimeout = expectFor
+	transport.ExpectContinueTimeout, transport.MaxResponseHeaderBytes = expectFor, maxText
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &Caller{strings.TrimRight(address, "/"), client, key}, nil
 }
@@ -274,12 +274,15 @@ func (c *Caller) request(ctx context.Context, method, path string, body io.Reade
 	if err != nil {
 		return nil, "", fmt.Errorf("making the request: %w", err)
 	}
-	text, nonce := credential(c.key, time.Now())
+	text, nonce := credential(c.key, path, time.Now())
 	req.Header.Set("Authorization", scheme+" "+text)
 	return req, nonce, nil
 }
 
-const maxText = 64 << 10
+const (
+	maxText   = 64 << 10 // of headers and of bodies, in bytes
+	maxQuoted = 500      // of an error or a redirect, in bytes
+)
 
 // readText returns the text of an answer with status 200. Otherwise, it returns a [StatusError].
 func readText(res *http.Response) ([]byte, error) {
@@ -292,7 +295,7 @@ func readText(res *http.Response) ([]byte, error) {
 	}
 	failed := &StatusError{Status: res.StatusCode, Text: termtext.OneLine(string(text), 200)}
 	if where, err := res.Location(); err == nil && res.StatusCode/100 == 3 {
-		failed.Location = where.Redacted()
+		failed.Location = termtext.OneLine(where.Redacted(), maxQuoted)
 	}
 	return nil, failed
 }
@@ -300,7 +303,14 @@ func readText(res *http.Response) ([]byte, error) {
 // cause returns the cause of an error without the method and the URL.
 func cause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		return u.Err
+		err = u.Err
 	}
-	return err
+	return &brief{err}
 }
+
+// brief is an error whose text can contain what the other side has sent.
+type brief struct{ err error }
+
+func (e *brief) Error() string { return termtext.OneLine(e.err.Error(), maxQuoted) }
+
+func (e *brief) Unwrap() error { return e.err }

@@ -98,7 +98,7 @@ type handler func(w http.ResponseWriter, r *http.Request, nonce string) error
 // admit returns a handler for callers who know the key.
 func (s Server) admit(h handler) func(w http.ResponseWriter, r *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		nonce, ok := check(s.Key, web.Bearer(r, scheme), time.Now())
+		nonce, ok := check(s.Key, r.URL.Path, web.Bearer(r, scheme), time.Now())
 		if !ok {
 			return fault.NotFound("%s does not exist on this server", r.URL.Path)
 		}
@@ -154,21 +154,21 @@ func (s Server) body(w http.ResponseWriter, r *http.Request, _ string) error {
 	return web.WriteJSON(w, r, http.StatusOK, map[string]int64{"size": n})
 }
 
-// credential returns a credential for one request, and its nonce.
-func credential(key []byte, now time.Time) (text, nonce string) {
+// credential returns a credential for one request to a path, and its nonce.
+func credential(key []byte, path string, now time.Time) (text, nonce string) {
 	nonce = rand.Text()
 	at := strconv.FormatInt(now.Unix(), 10)
-	return at + "." + nonce + "." + base64.RawURLEncoding.EncodeToString(sign(key, "request", at, nonce)), nonce
+	return at + "." + nonce + "." + base64.RawURLEncoding.EncodeToString(sign(key, "request", path, at, nonce)), nonce
 }
 
-// check returns the nonce of a credential, and whether the credential is valid.
-func check(key []byte, text string, now time.Time) (nonce string, ok bool) {
+// check returns the nonce of a credential, and whether the credential is valid for a path.
+func check(key []byte, path, text string, now time.Time) (nonce string, ok bool) {
 	parts := strings.Split(text, ".")
 	if len(key) == 0 || len(parts) != 3 {
 		return "", false
 	}
 	mac, err := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil || !hmac.Equal(mac, sign(key, "request", parts[0], parts[1])) {
+	if err != nil || !hmac.Equal(mac, sign(key, "request", path, parts[0], parts[1])) {
 		return "", false
 	}
 	at, err := strconv.ParseInt(parts[0], 10, 64)

@@ -94,16 +94,17 @@ func TestOnlyTheKey(t *testing.T) {
 		t.Errorf("a program that is no server: %v", err)
 	}
 	now := time.Now()
-	text, nonce := credential(key, now)
-	if got, ok := check(key, text, now.Add(validFor-time.Second)); !ok || got != nonce {
+	text, nonce := credential(key, requestPath, now)
+	if got, ok := check(key, requestPath, text, now.Add(validFor-time.Second)); !ok || got != nonce {
 		t.Errorf("a credential is refused: %q, %t", got, ok)
 	}
 	for name, try := range map[string]func() (string, bool){
-		"an old credential":      func() (string, bool) { return check(key, text, now.Add(validFor+time.Minute)) },
-		"another key":            func() (string, bool) { return check(otherKey, text, now) },
-		"a server without a key": func() (string, bool) { return check(nil, text, now) },
-		"another time":           func() (string, bool) { return check(key, "1"+text, now) },
-		"nonsense":               func() (string, bool) { return check(key, "x", now) },
+		"an old credential":      func() (string, bool) { return check(key, requestPath, text, now.Add(validFor+time.Minute)) },
+		"another key":            func() (string, bool) { return check(otherKey, requestPath, text, now) },
+		"a server without a key": func() (string, bool) { return check(nil, requestPath, text, now) },
+		"another route":          func() (string, bool) { return check(key, bodyPath, text, now) },
+		"another time":           func() (string, bool) { return check(key, requestPath, "1"+text, now) },
+		"nonsense":               func() (string, bool) { return check(key, requestPath, "x", now) },
 	} {
 		if _, ok := try(); ok {
 			t.Errorf("%s is accepted", name)
@@ -140,6 +141,35 @@ func TestUpload(t *testing.T) {
 	err := at(t, narrow, key).Upload(t.Context(), 1<<20)
 	if status, ok := errors.AsType[*StatusError](err); !ok || status.Status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large body: %v", err)
+	}
+}
+
+// TestHostileAnswers checks that a proxy cannot fill the memory or the terminal of the doctor.
+func TestHostileAnswers(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	for name, h := range map[string]http.Handler{
+		"a long redirect": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "https://login.example.com/\x1b[2J"+large[:8000])
+			w.WriteHeader(http.StatusFound)
+		}),
+		"a long header": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", large) }),
+		"an endless body": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadGateway)
+			for {
+				if _, err := io.WriteString(w, "\x1b]0;title\a"+large); err != nil {
+					return
+				}
+			}
+		}),
+	} {
+		address := serve(t, h)
+		_, _, _, err := at(t, address, key).Look(t.Context())
+		if err == nil || len(err.Error()) > 1000 || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%s: %.2000v", name, err)
+		}
+		if status, ok := errors.AsType[*StatusError](err); ok && (len(status.Text) > 200 || strings.Contains(status.Text, "\x1b")) {
+			t.Errorf("%s: the text is %q", name, status.Text)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/sys/boundedfile"
 )
 
 const keyRingName = "secrets-key-ring"
@@ -180,10 +181,13 @@ func (s *Ring) decrypt(stackID string, ciphertext []byte, load func() error) ([]
 	return pt, nil
 }
 
+// maxKeyFile is the size of the largest file with a master key, in bytes. Real ones are much smaller.
+const maxKeyFile = 4 << 10
+
 // LoadMasterKey reads a base64 master key from a file. If the file does not exist and create is
 // set, it creates a key that only its owner can read.
 func LoadMasterKey(path string, create bool) ([]byte, error) {
-	data, err := os.ReadFile(path)
+	data, err := boundedfile.Read(path, maxKeyFile)
 	if errors.Is(err, fs.ErrNotExist) && create {
 		return createMasterKey(path)
 	}

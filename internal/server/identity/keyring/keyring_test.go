@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,6 +91,13 @@ func TestMasterKeyFile(t *testing.T) {
 	}
 	if err := os.WriteFile(path, []byte("hunter2 is no key\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	pipe := filepath.Join(filepath.Dir(path), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keyring.LoadMasterKey(pipe, false); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a named pipe: %v", err)
 	}
 	if _, err := keyring.LoadMasterKey(path, true); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a broken key file = %v", err)

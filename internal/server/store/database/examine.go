@@ -21,13 +21,6 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// LeastPostgres is the oldest major version of PostgreSQL that has the functions that this package uses.
-const LeastPostgres = 13
-
-// LeastConnections is the number of connections that a server opens to PostgreSQL at most: the default of
-// [Options.MaxConns], and those for notices and exclusive work.
-const LeastConnections = 25
-
 // Schema compares the schema of a database with that of this program.
 type Schema string
 
@@ -79,7 +72,9 @@ const (
 // ConnectError is an error of connecting to a database.
 type ConnectError struct {
 	Problem ConnectProblem
-	Err     error // of the driver
+	// Advice says what the operator can do. [Open] gives the same. It is "" if that is not known.
+	Advice string
+	Err    error // of the driver
 }
 
 // Error implements error. It does not contain the password.
@@ -109,7 +104,7 @@ func examineSQLite(ctx context.Context, path string, opts Options) (f Facts, err
 	}
 	db, err := sql.Open("sqlite", sqliteDSN(path, true))
 	if err != nil {
-		return f, &ConnectError{ConnectUnreachable, err}
+		return f, &ConnectError{Problem: ConnectUnreachable, Err: err}
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
@@ -118,7 +113,7 @@ func examineSQLite(ctx context.Context, path string, opts Options) (f Facts, err
 	case code == sqlite3.SQLITE_NOTADB, code == sqlite3.SQLITE_CORRUPT:
 		return f, fmt.Errorf("reading the file: %w", err)
 	case err != nil:
-		return f, &ConnectError{ConnectUnreachable, err}
+		return f, &ConnectError{Problem: ConnectUnreachable, Err: err}
 	}
 	if err := f.measure(ctx, db); err != nil {
 		return f, err
@@ -131,14 +126,16 @@ func examinePostgres(ctx context.Context, cfg *pgx.ConnConfig, opts Options) (f 
 	cfg = connectTo(cfg, opts.Timeouts.orDefault().Answer)
 	db := newPool(cfg, 2)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.PingContext(ctx); err != nil {
-		return f, &ConnectError{connectProblem(err), plainConnect(err)}
+	err = requireSessions(ctx, db)
+	if old, ok := errors.AsType[versionError](err); ok {
+		f.Version, f.Major = string(old), majorOf(string(old))
+		return f, nil // the following queries need more
 	}
-	switch err := requireSessions(ctx, db); {
+	switch {
 	case errors.Is(err, errPooled):
 		f.Pooled = true
 	case err != nil:
-		return f, &ConnectError{connectProblem(err), plainConnect(err)}
+		return f, &ConnectError{connectProblem(err), advise(err, cfg), plainConnect(err)}
 	}
 	var number int
 	var server, superusers string
@@ -167,8 +164,8 @@ func examinePostgres(ctx context.Context, cfg *pgx.ConnConfig, opts Options) (f 
 		}
 		f.Plain = !encrypted
 	}
-	if f.Major < LeastPostgres || f.Pooled {
-		return f, nil // the following queries need more
+	if f.Pooled {
+		return f, nil // the following queries need a session
 	}
 	before := time.Now()
 	var now time.Time
@@ -212,9 +209,14 @@ func (f *Facts) compare(ctx context.Context, e engine, db *sql.DB, opts Options)
 	}
 	states := map[standing]Schema{empty: SchemaEmpty, older: SchemaOlder, current: SchemaCurrent}
 	standing, err := m.compare(ctx)
-	if err != nil {
+	_, newer := errors.AsType[*OldProgramError](err)
+	_, foreign := errors.AsType[*foreignSchemaError](err)
+	if newer || foreign {
 		f.Schema, f.SchemaProblem = SchemaNewer, err.Error()
-		return nil //nolint:nilerr // a problem of the schema is a finding
+		return nil
+	}
+	if err != nil {
+		return err
 	}
 	f.Schema = states[standing]
 	return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// oldestPostgres is the oldest major version that the server supports: the status of transactions has the type xid8
-// from then on.
-const oldestPostgres = 13
+// LeastPostgres is the oldest major version of PostgreSQL that the server supports: the status of transactions has the
+// type xid8 from then on.
+const LeastPostgres = 13
 
 // explain adds to an error of the database what the operator can do, if that is known.
 func explain(err error, cfg *pgx.ConnConfig) error {
@@ -92,12 +92,28 @@ func adviseTLS(err error, text string) string {
 	return ""
 }
 
-// checkVersion returns an error if the database is too old. version is its parameter server_version, such as
-// "15.4 (Debian 15.4-1)".
-func checkVersion(version string) error {
+// versionError means that the database is too old. It is the database's parameter server_version, such as
+// "12.4 (Debian 12.4-1)".
+type versionError string
+
+func (e versionError) Error() string {
+	return fmt.Sprintf("the database is PostgreSQL %s, but the server needs version %d or newer: upgrade the database", string(e), LeastPostgres)
+}
+
+// majorOf returns the major version in a parameter server_version, or 0 if the form is unknown.
+func majorOf(version string) int {
 	digits := version[:len(version)-len(strings.TrimLeft(version, "0123456789"))]
-	if major, err := strconv.Atoi(digits); err != nil || major >= oldestPostgres {
-		return nil //nolint:nilerr // an unknown version can be new enough
+	major, err := strconv.Atoi(digits)
+	if err != nil {
+		return 0
 	}
-	return fmt.Errorf("the database is PostgreSQL %s, but the server needs version %d or newer: upgrade the database", version, oldestPostgres)
+	return major
+}
+
+// checkVersion returns a [versionError] if the database is too old. An unknown version can be new enough.
+func checkVersion(version string) error {
+	if major := majorOf(version); major == 0 || major >= LeastPostgres {
+		return nil
+	}
+	return versionError(version)
 }

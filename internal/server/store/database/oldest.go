@@ -89,8 +89,15 @@ func (m *migration) compare(ctx context.Context) (standing, error) {
 	case foreign == 0:
 		return older, nil
 	}
-	return 0, fmt.Errorf("the database belongs to another workflow-server: its schema has version %d, which this program does not know, "+
-		"and lacks version %d; start the server that has upgraded it, or restore a backup from before", foreign, lacks)
+	return 0, &foreignSchemaError{foreign, lacks}
+}
+
+// foreignSchemaError means that neither this program nor a newer one has created the schema.
+type foreignSchemaError struct{ foreign, lacks int64 }
+
+func (e *foreignSchemaError) Error() string {
+	return fmt.Sprintf("the database belongs to another workflow-server: its schema has version %d, which this program does not know, "+
+		"and lacks version %d; start the server that has upgraded it, or restore a backup from before", e.foreign, e.lacks)
 }
 
 // CheckProgram returns an *[OldProgramError] if a newer program has upgraded the database since it was
