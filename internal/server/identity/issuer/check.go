@@ -38,6 +38,11 @@ func (s *Service) Check(ctx context.Context, fetch Fetcher) error {
 		return differs("the document at %s names the issuer %q instead of %q: set external_url or oidc_issuer_url to the published issuer, or export the documents again",
 			s.opts.URL+ConfigurationPath, published.Issuer, s.opts.URL)
 	}
+	// The document could name any address, also an internal one.
+	if want := s.Configuration().KeysURL; published.KeysURL != want {
+		return differs("the document at %s names the keys at %q instead of %q: export the documents again, or check what answers at that URL",
+			s.opts.URL+ConfigurationPath, published.KeysURL, want)
+	}
 	var set jose.JSONWebKeySet
 	if err := get(ctx, fetch, published.KeysURL, &set); err != nil {
 		return err

@@ -372,6 +372,13 @@ func TestExportAndCheck(t *testing.T) {
 	if err := s.Check(t.Context(), published(dir)); err == nil || !strings.Contains(err.Error(), "lacks the key "+s.keys()[1].ID) {
 		t.Errorf("checking outdated documents returned %v", err)
 	}
+	elsewhere := `{"issuer":"` + issuerURL + `","jwks_uri":"https://169.254.169.254/keys"}`
+	if err := os.WriteFile(dir+"/.well-known/openid-configuration", []byte(elsewhere), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context(), published(dir)); err == nil || !strings.Contains(err.Error(), `names the keys at "https://169.254.169.254/keys"`) {
+		t.Errorf("checking documents with keys elsewhere returned %v", err)
+	}
 	if err := os.WriteFile(dir+"/.well-known/openid-configuration", []byte(`{"issuer":"https://other.example.com"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
