@@ -18,6 +18,8 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
+	"workflowagent/internal/server/links"
+	"workflowagent/internal/settings"
 	"workflowagent/internal/sys/filelock"
 )
 
@@ -143,11 +145,22 @@ func (s *Server) offerLink(ctx context.Context, sessions *signin.Service, notice
 		return err
 	}
 	_, err = fmt.Fprintf(notices, `Sign in to the console with this link, which is valid for 10 minutes and works once:
-  %s
-For another link, run:  workflow-server admin sign-in %s --data-dir %s --external-url %s
+  %s%s
+For another link, run:  workflow-server admin sign-in %s%s
 
-`, s.cfg.Console().SignInLink(key), identity.AdminLogin, s.cfg.DataDir, s.cfg.ExternalURL)
+`, s.cfg.Console(), links.SignInPath(key), identity.AdminLogin, s.selection())
 	return err
+}
+
+// selection returns the flags with which commands find this server.
+func (s *Server) selection() string {
+	switch file := s.cfg.File(); {
+	case s.cfg.Source("data_dir").Kind != settings.FromFile:
+		return " --data-dir " + s.cfg.DataDir
+	case file != filepath.Join(config.Etc, config.FileName):
+		return " --config " + file
+	}
+	return ""
 }
 
 // writeToken writes a new file. An existing file is from a deleted database or an incomplete start.

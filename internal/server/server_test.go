@@ -134,6 +134,9 @@ func TestFirstLink(t *testing.T) {
 		if link == nil || link[1] != s.URL() || !strings.Contains(notices.String(), "10 minutes") {
 			t.Fatalf("the notices are %s", notices.String())
 		}
+		if want := "admin sign-in admin --data-dir " + dir + "\n"; !strings.Contains(notices.String(), want) {
+			t.Errorf("the notices lack %q: %s", want, notices.String())
+		}
 		keys = append(keys, link[2])
 		if len(keys) == 1 {
 			s.closeAll()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
 )
 
 // The operations on users.
@@ -170,5 +171,5 @@ func (s *Service) makeSignInLink(ctx context.Context, q Login) (SignInLink, erro
 		return SignInLink{}, err
 	}
 	key, err := s.Sessions.MakeLink(ctx, u)
-	return SignInLink{Console: string(s.Console), Path: "/-/login/link?key=" + key}, err
+	return SignInLink{Console: string(s.Console), Path: links.SignInPath(key)}, err
 }

@@ -17,8 +17,11 @@ import (
 	"workflowagent/internal/settings/conffile"
 )
 
-// FileName is the name of the configuration file.
-const FileName = "workflow-server.yaml"
+// FileName is the name of the configuration file, and Etc the directory of the machine's.
+const (
+	FileName = "workflow-server.yaml"
+	Etc      = "/etc/workflow-server"
+)
 
 // atRisk is what users who can write the configuration file could change.
 const atRisk = "the settings of this server"
@@ -40,7 +43,7 @@ type LoadOptions struct {
 // ProcessOptions returns the options for the running process. The path is the value of --config, or
 // "". Values that cannot be determined stay empty.
 func ProcessOptions(path string, flags map[string]string) LoadOptions {
-	o := LoadOptions{Path: path, Etc: "/etc/workflow-server", Environ: os.Environ(), UID: os.Geteuid(), Flags: flags, Home: os.Getenv("HOME"), Binary: conffile.Program()}
+	o := LoadOptions{Path: path, Etc: Etc, Environ: os.Environ(), UID: os.Geteuid(), Flags: flags, Home: os.Getenv("HOME"), Binary: conffile.Program()}
 	if o.Path == "" {
 		o.Path = os.Getenv(envPrefix + "CONFIG")
 	}

@@ -42,10 +42,8 @@ func (c Console) Derived(externalURL string) bool {
 	return err == nil && strings.HasPrefix(u.Host, "api.") && Of(externalURL) == c
 }
 
-// SignInLink returns the URL of the page that signs a user in once, with the link's secret.
-func (c Console) SignInLink(key string) string {
-	return string(c) + "/-/login/link?key=" + url.QueryEscape(key)
-}
+// SignInPath returns the path of the page that signs a user in once, with the link's secret.
+func SignInPath(key string) string { return "/-/login/link?key=" + url.QueryEscape(key) }
 
 // Stack returns the URL of a stack.
 func (c Console) Stack(org, project, stack string) string { return c.path(org, project, stack) }
