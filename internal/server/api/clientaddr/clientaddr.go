@@ -123,7 +123,7 @@ func (t Trust) Listener(l net.Listener, log *logrus.Entry) net.Listener {
 		return l
 	}
 	warn := rate.Sometimes{Interval: time.Minute}
-	return localListener{t.Proxies, &proxyproto.Listener{Listener: l, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
+	return checkedListener{t.Proxies, &proxyproto.Listener{Listener: l, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
 		if !t.Proxies.trusts(o.Upstream.String()) && !onLoopback(o.Upstream) {
 			warn.Do(func() {
 				log.WithField("remote", o.Upstream.String()).Warn("closed a connection that is not from one of the trusted_proxies")
@@ -134,21 +134,31 @@ func (t Trust) Listener(l net.Listener, log *logrus.Entry) net.Listener {
 	}}}
 }
 
-// localListener lets programs on this machine that are not trusted state no address but their own.
-type localListener struct {
+// checkedListener lets proxies state only addresses of networks: a proxy gets the name of a unix socket from its client,
+// and the name can look like an address. Programs on this machine that are not trusted state none but their own.
+type checkedListener struct {
 	proxies Proxies
 	net.Listener
 }
 
-var errStates = errors.New("a program on this machine that is not one of the trusted_proxies states the address of a client")
+var (
+	errStates = errors.New("a program on this machine that is not one of the trusted_proxies states the address of a client")
+	errFamily = errors.New("a proxy states a client's address that is not of the IP protocol")
+)
 
 // Accept implements [net.Listener].
-func (l localListener) Accept() (net.Conn, error) {
+func (l checkedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	if p, ok := c.(*proxyproto.Conn); ok && !l.proxies.trusts(p.Raw().RemoteAddr().String()) {
+	if p, ok := c.(*proxyproto.Conn); ok {
+		trusted := l.proxies.trusts(p.Raw().RemoteAddr().String())
 		p.Validate = func(h *proxyproto.Header) error {
-			if !h.Command.IsLocal() {
+			switch {
+			case h.Command.IsLocal():
+				return nil
+			case !trusted:
 				return errStates
+			case !h.TransportProtocol.IsIPv4() && !h.TransportProtocol.IsIPv6():
+				return errFamily
 			}
 			return nil
 		}
@@ -203,30 +213,47 @@ func ConnectionOf(r *http.Request) string {
 // Trusts reports whether the other end of the connection of a request is a trusted proxy.
 func (t Trust) Trusts(r *http.Request) bool { return t.Proxies.trusts(ConnectionOf(r)) }
 
-// unambiguous reports whether no quoted text of the header Forwarded contains a separator. A proxy can quote a text of
-// the client there, such as the host, and the library that reads the header does not know quotes.
+// unambiguous reports whether all readers of the header Forwarded find the same addresses in it. A proxy can repeat a
+// text of the client there, such as the host: if it quotes the text, which the library that reads the header does not
+// know, the text can contain separators, and if not, a second address.
 func unambiguous(values []string) bool {
 	for _, value := range values {
-		quoted, escaped := false, false
-		for _, c := range value {
-			switch {
-			case escaped:
-				escaped = false
-			case quoted && c == '\\':
-				escaped = true
-			case c == '"':
-				quoted = !quoted
-				continue
+		if separatorsInQuotes(value) {
+			return false
+		}
+		for element := range strings.SplitSeq(value, ",") {
+			addresses := 0
+			for pair := range strings.SplitSeq(element, ";") {
+				if name, _, _ := strings.Cut(pair, "="); strings.EqualFold(strings.TrimSpace(name), "for") {
+					addresses++
+				}
 			}
-			if quoted && (c == ',' || c == ';') {
+			if addresses > 1 {
 				return false
 			}
 		}
-		if quoted {
-			return false
-		}
 	}
 	return true
+}
+
+// separatorsInQuotes reports whether a quoted text contains a separator, or does not end.
+func separatorsInQuotes(value string) bool {
+	quoted, escaped := false, false
+	for _, c := range value {
+		switch {
+		case escaped:
+			escaped = false
+		case quoted && c == '\\':
+			escaped = true
+		case c == '"':
+			quoted = !quoted
+			continue
+		}
+		if quoted && (c == ',' || c == ';') {
+			return true
+		}
+	}
+	return quoted
 }
 
 // WithoutPort returns an address without its port, if it has one.
