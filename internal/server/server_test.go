@@ -120,7 +120,7 @@ func TestFirstStartHandsOutATokenOnce(t *testing.T) {
 	}
 }
 
-var linkPattern = regexp.MustCompile(`(?m)^  (http://\S+)/-/login/link\?key=(\S+)$`)
+var linkPattern = regexp.MustCompile(`(?m)^  (https?://\S+)/-/login/link\?key=(\S+)$`)
 
 // TestFirstLink checks that a server prints a link that signs the administrator in once, until an administrator
 // has signed in.
