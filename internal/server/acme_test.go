@@ -7,6 +7,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
 	"io"
 	"io/fs"
 	"maps"
@@ -25,6 +28,7 @@ import (
 
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/postgres"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/config"
@@ -66,7 +70,7 @@ func startACME(t *testing.T, p *lab.Pebble, a acmeAddresses, settings map[string
 	maps.Copy(all, settings)
 	c := must.Get(config.Load(config.LoadOptions{Cwd: "/", Environ: environ(all)}))(t)
 	logger, hook := logtest.NewNullLogger()
-	logger.SetLevel(logrus.DebugLevel)
+	logger.SetLevel(logrus.TraceLevel)
 	s := must.Get(New(t.Context(), c, "v1", logrus.NewEntry(logger), io.Discard))(t)
 	s.Only(subsystems...)
 	return &acmeServer{s, hook, run(t, s), a.listen()}
@@ -174,12 +178,13 @@ func TestACME(t *testing.T) {
 				t.Errorf("%s %s, header %v", res.Proto, res.Status, res.Header)
 			}
 			await(t, "waiting for the end of the attempt", s.has(checked))
+			keys := s.privateKeys(t)
 			must.OK(t, s.stop())
 			goleak.VerifyNone(t, before)
 			if failed := s.failures(); len(failed) > 0 {
 				t.Errorf("the server logged %q", failed)
 			}
-			readable(t, dir, key)
+			append(keys, []byte(key)).absentFrom(t, s)
 
 			p.Stop()
 			s = startACME(t, p, a, settings, "acme")
@@ -196,23 +201,66 @@ func TestACME(t *testing.T) {
 	}
 }
 
-// readable fails the test if the files of a server contain private keys, or the key of the external account.
-func readable(t *testing.T, dir, key string) {
+// privateKeys are texts that nobody may read.
+type privateKeys [][]byte
+
+// privateKeys returns the private keys of a server's account and certificates, in several forms.
+func (s *acmeServer) privateKeys(t *testing.T) (keys privateKeys) {
+	t.Helper()
+	secrets := must.Get(OpenSecrets(t.Context(), s.cfg, s.db))(t)
+	for _, dir := range []string{"acme", "certificates"} {
+		before := len(keys)
+		for _, v := range must.Get(store.Read(t.Context(), s.db, func(tx *store.Tx) ([]store.ACMEValue, error) { return tx.ACMEValues(dir) }))(t) {
+			value := must.Get(secrets.Decrypt(t.Context(), "acme/"+v.Name, v.Sealed))(t)
+			var account struct{ Key string }
+			if json.Unmarshal(value, &account) == nil {
+				value = []byte(account.Key)
+			}
+			if block, _ := pem.Decode(value); block != nil && block.Type != "CERTIFICATE" {
+				scalar := must.Get(must.Get(x509.ParseECPrivateKey(block.Bytes))(t).Bytes())(t)
+				body := base64.StdEncoding.EncodeToString(block.Bytes)
+				keys = append(keys, scalar, []byte(hex.EncodeToString(scalar)), []byte(body[:64]), []byte(hex.EncodeToString([]byte(body[:64]))))
+			}
+		}
+		if len(keys) == before {
+			t.Errorf("the database contains no private key below %s", dir)
+		}
+	}
+	return keys
+}
+
+// absent fails the test if a text contains a private key.
+func (keys privateKeys) absent(t *testing.T, what string, text []byte) {
+	t.Helper()
+	for _, key := range append(keys, []byte("PRIVATE KEY"), []byte(hex.EncodeToString([]byte("PRIVATE KEY")))) {
+		if bytes.Contains(text, key) {
+			t.Errorf("a private key is readable in %s", what)
+		}
+	}
+}
+
+// absentFrom is absent for the files of a server, from which backups are made, and for its log.
+func (keys privateKeys) absentFrom(t *testing.T, s *acmeServer) {
 	t.Helper()
 	files := 0
-	must.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	must.OK(t, filepath.WalkDir(s.cfg.DataDir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
 			return err
 		}
 		files++
 		text, err := os.ReadFile(path)
-		if bytes.Contains(text, []byte("PRIVATE KEY")) || bytes.Contains(text, []byte(key)) {
-			t.Errorf("a private key is readable in %s", path)
-		}
+		keys.absent(t, path, text)
 		return err
 	}))
-	if files < 2 {
-		t.Errorf("the server has only %d files", files)
+	if files == 0 {
+		t.Error("the server has no files")
+	}
+	entries := s.logged.AllEntries()
+	for _, e := range entries {
+		keys.absent(t, "the log", must.Get(e.Bytes())(t))
+	}
+	if len(entries) == 0 {
+		t.Error("the log is empty")
 	}
 }
 
@@ -236,22 +284,20 @@ func TestACMEChallengeOfAnotherServer(t *testing.T) {
 	defer p.Close()
 	answers := startACME(t, p, second, settings())
 	defer func() { must.OK(t, answers.stop()) }()
-	orders := startACME(t, p, first, settings(), "acme")
+	all := settings()
+	orders := startACME(t, p, first, all, "acme")
 	defer func() { must.OK(t, orders.stop()) }()
 	orders.awaitLeaf(t, nil)
 	if leaf := answers.leaf(t.Context()); leaf != nil {
 		t.Error("the server that only answers has a certificate")
 	}
-	for _, dir := range []string{"acme", "certificates"} {
-		values := must.Get(store.Read(t.Context(), answers.db, func(tx *store.Tx) ([]store.ACMEValue, error) { return tx.ACMEValues(dir) }))(t)
-		if len(values) == 0 {
-			t.Errorf("the database contains no %s", dir)
-		}
-		for _, v := range values {
-			if bytes.Contains(v.Sealed, []byte("PRIVATE KEY")) || bytes.Contains(v.Sealed, []byte("BEGIN")) {
-				t.Errorf("%s is readable in the database", v.Name)
-			}
-		}
+	keys := orders.privateKeys(t)
+	keys.absentFrom(t, orders)
+	keys.absentFrom(t, answers)
+	backup := must.Get(postgres.Dump(t.Context(), all["database"]))(t)
+	keys.absent(t, "a backup", backup)
+	if !bytes.Contains(backup, []byte("acme_values")) {
+		t.Error("the backup is not complete")
 	}
 	issued(t, p, 1)
 }

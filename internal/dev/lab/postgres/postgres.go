@@ -60,6 +60,30 @@ func Start(ctx context.Context, dir string, settings ...string) (dsn string, sto
 	return p.dsn(), p.stop, nil
 }
 
+// Dump returns a database as a backup contains it.
+func Dump(ctx context.Context, dsn string) ([]byte, error) {
+	binary, err := program("pg_dump")
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil, err
+	}
+	password, _ := u.User.Password()
+	u.User = url.User(u.User.Username())
+	cmd := child.Command(ctx, binary, u.String())
+	cmd.Env = append(os.Environ(), "PGPASSWORD="+password)
+	text, err := cmd.Output()
+	if err != nil {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+			err = errors.New(strings.TrimSpace(string(failed.Stderr)))
+		}
+		return nil, fmt.Errorf("dumping a database: %w", err)
+	}
+	return text, nil
+}
+
 type server struct {
 	dir      string
 	data     string
