@@ -2,6 +2,8 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,6 +28,8 @@ type Server struct {
 	DataDir      string
 	LogFile      string
 	Process      *child.Process
+
+	roots *x509.CertPool // of its certificate, or nil
 }
 
 // ServerOptions configures a [Server]. Only Binary and Dir are required.
@@ -35,8 +39,16 @@ type ServerOptions struct {
 	Host     string // listen address; "" = 127.0.0.1
 	Port     int    // 0 = a free port
 	Database string // "" = the default, SQLite in the data directory
-	Env      []string
-	Args     []string
+	// Certificate lets the server terminate TLS; nil means plain HTTP.
+	Certificate *ServerCertificate
+	Env         []string
+	Args        []string
+}
+
+// ServerCertificate is the certificate of a [Server].
+type ServerCertificate struct {
+	CertFile, KeyFile string
+	Roots             *x509.CertPool // the authority that issued it
 }
 
 const serverReady = 3 * time.Minute
@@ -60,6 +72,10 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 		URL:     "http://" + addr,
 		DataDir: filepath.Join(o.Dir, "server"),
 		LogFile: filepath.Join(o.Dir, "server.log"),
+	}
+	if c := o.Certificate; c != nil {
+		s.URL, s.roots = "https://"+addr, c.Roots
+		o.Args = append(slices.Clone(o.Args), "--tls-cert-file", c.CertFile, "--tls-key-file", c.KeyFile)
 	}
 	args := []string{"serve", "--listen", addr, "--data-dir", s.DataDir, "--external-url", s.URL, "--outbound-networks", "127.0.0.0/8"}
 	if i := slices.Index(o.Args, "--database"); i >= 0 {
@@ -102,7 +118,7 @@ func StartServer(ctx context.Context, o ServerOptions) (*Server, error) {
 func (s *Server) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, serverReady)
 	defer cancel()
-	client := &http.Client{Timeout: 5 * time.Second}
+	client := s.client(5 * time.Second)
 	err := child.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		select {
 		case <-s.Process.Done():
@@ -117,6 +133,15 @@ func (s *Server) waitReady(ctx context.Context) error {
 	return err
 }
 
+// client returns a client that trusts the server's authority.
+func (s *Server) client(timeout time.Duration) *http.Client {
+	client := &http.Client{Timeout: timeout}
+	if s.roots != nil {
+		client.Transport = &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}}
+	}
+	return client
+}
+
 // Call sends an API request as the admin. Unless they are nil, it encodes in as the JSON body, and
 // decodes the response into out. A status other than 2xx is an error.
 func (s *Server) Call(ctx context.Context, method, path string, in, out any) error {
@@ -125,8 +150,7 @@ func (s *Server) Call(ctx context.Context, method, path string, in, out any) err
 
 // CallAs is [Server.Call] with a caller's own Authorization header.
 func (s *Server) CallAs(ctx context.Context, authorization, method, path string, in, out any) error {
-	client := &http.Client{Timeout: time.Minute}
-	return jsoncall.Do(ctx, client, method, s.URL+path, map[string]string{"Authorization": authorization}, in, out)
+	return jsoncall.Do(ctx, s.client(time.Minute), method, s.URL+path, map[string]string{"Authorization": authorization}, in, out)
 }
 
 // Pool creates an agent pool and returns its ID and token.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/testcert"
 )
 
 var built struct {
@@ -93,25 +95,27 @@ type Site struct {
 
 // NewSite starts a server and a git server.
 func NewSite(ctx context.Context, bin string, tools lab.Tools, dir, host string, serverArgs ...string) (*Site, error) {
+	return newSite(ctx, bin, tools, dir, lab.ServerOptions{Host: host, Args: serverArgs})
+}
+
+func newSite(ctx context.Context, bin string, tools lab.Tools, dir string, o lab.ServerOptions) (*Site, error) {
 	w := &Site{Dir: dir, Bin: bin, Tools: tools, Home: filepath.Join(dir, "home")}
 	if err := tools.Home(w.Home); err != nil {
 		return nil, err
 	}
-	port, err := child.FreePort(cmp.Or(host, "127.0.0.1"))
+	port, err := child.FreePort(cmp.Or(o.Host, "127.0.0.1"))
 	if err != nil {
 		return nil, err
 	}
 	// The port is chosen here, so that a restarted server has the same URL.
-	w.options = lab.ServerOptions{
-		Binary: filepath.Join(bin, "workflow-server"), Dir: dir, Host: host, Port: port,
-		Env: os.Environ(), Args: serverArgs,
-	}
+	o.Binary, o.Dir, o.Port, o.Env = filepath.Join(bin, "workflow-server"), dir, port, os.Environ()
+	w.options = o
 	if w.Server, err = lab.StartServer(context.WithoutCancel(ctx), w.options); err != nil {
 		return nil, err
 	}
 	var listen string
-	if host != "" {
-		listen = net.JoinHostPort(host, "0")
+	if o.Host != "" {
+		listen = net.JoinHostPort(o.Host, "0")
 	}
 	if w.Git, err = lab.StartGitServer(ctx, filepath.Join(dir, "git"), lab.GitOptions{Listen: listen}); err != nil {
 		w.Close()
@@ -267,8 +271,26 @@ func (w *Site) Logs(out io.Writer) {
 // the logs if the test has failed.
 func StartSite(t *testing.T, host string, serverArgs ...string) *Site {
 	t.Helper()
+	return startSite(t, t.TempDir(), lab.ServerOptions{Host: host, Args: serverArgs})
+}
+
+// StartSecureSite is like [StartSite], but the server terminates TLS. caFile is the certificate of the private
+// authority that has issued the server's.
+func StartSecureSite(t *testing.T, serverArgs ...string) (w *Site, caFile string) {
+	t.Helper()
+	dir := t.TempDir()
+	ca := must.Get(testcert.NewAuthority("the company"))(t)
+	caFile = filepath.Join(dir, "ca.pem")
+	Write(t, caFile, ca.PEM(), 0o600)
+	c := &lab.ServerCertificate{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem"), Roots: ca.Pool()}
+	must.OK(t, testcert.Write(must.Get(ca.Issue(&x509.Certificate{}, "127.0.0.1"))(t), c.CertFile, c.KeyFile))
+	return startSite(t, dir, lab.ServerOptions{Args: serverArgs, Certificate: c}), caFile
+}
+
+func startSite(t *testing.T, dir string, o lab.ServerOptions) *Site {
+	t.Helper()
 	bin, tools := Programs(t)
-	w := must.Get(NewSite(context.Background(), bin, tools, t.TempDir(), host, serverArgs...))(t)
+	w := must.Get(newSite(context.Background(), bin, tools, dir, o))(t)
 	t.Cleanup(func() {
 		w.Close()
 		if t.Failed() {
