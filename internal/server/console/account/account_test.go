@@ -22,10 +22,13 @@ const tokensPath = "/user/settings/tokens"
 
 var tokenPattern = regexp.MustCompile(`pul-[0-9a-zA-Z]{20,}`)
 
+// isCookie reports whether a cookie has a name, which the port of the server follows.
+func isCookie(c *http.Cookie, name string) bool { return strings.HasPrefix(c.Name, "__Host-"+name+"-") }
+
 func cookieOf(t *testing.T, p consoletest.Page) *http.Cookie {
 	t.Helper()
 	for _, c := range p.Cookies {
-		if c.Name == "__Host-session" {
+		if isCookie(c, "session") {
 			return c
 		}
 	}
@@ -76,7 +79,8 @@ func TestSignInByToken(t *testing.T) {
 // signedOut reports whether a session's cookie opens no page.
 func signedOut(s *consoletest.Server, cookie string) bool {
 	b := s.Browser()
-	b.SetCookies(nil, []*http.Cookie{{Name: "__Host-session", Value: cookie}})
+	_, port, _ := strings.Cut(strings.TrimPrefix(s.URL, "http://"), ":")
+	b.SetCookies(nil, []*http.Cookie{{Name: "__Host-session-" + port, Value: cookie}})
 	return b.Get("/user/settings").Status == http.StatusSeeOther
 }
 

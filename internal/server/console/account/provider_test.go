@@ -42,7 +42,7 @@ var groupRules = []string{
 
 func sessionOf(p consoletest.Page) string {
 	for _, c := range p.Cookies {
-		if c.Name == "__Host-session" && c.MaxAge >= 0 {
+		if isCookie(c, "session") && c.MaxAge >= 0 {
 			return c.Value
 		}
 	}
@@ -63,7 +63,7 @@ func TestSignInAtAProvider(t *testing.T) {
 		t.Fatalf("the sign-in: status %d to %q: %s", done.Status, done.Location(), done.Body)
 	}
 	for _, c := range done.Cookies {
-		if c.Name == "__Host-session" && time.Until(c.Expires) > 24*time.Hour || c.Name == "__Host-sign-in" && c.MaxAge >= 0 {
+		if isCookie(c, "session") && time.Until(c.Expires) > 24*time.Hour || isCookie(c, "sign-in") && c.MaxAge >= 0 {
 			t.Errorf("the cookie is %v", c)
 		}
 	}
@@ -334,7 +334,7 @@ func TestConnect(t *testing.T) {
 	admin.Post("/user/settings/identities/remove", url.Values{"issuer": {p.URL}, "subject": {"1234"}})
 	admin.SetCookies(nil, kept[:0])
 	for _, c := range kept {
-		if c.Name == "__Host-sign-in" {
+		if isCookie(c, "sign-in") {
 			admin.SetCookies(nil, []*http.Cookie{c})
 		}
 	}
