@@ -138,10 +138,13 @@ http {
 				t.Errorf("the deployment ended as %+v; its log:\n%s", d, s.Log(ctx, t, d))
 			}
 			found, code := serverDoctor(w, t, url, caFile)
-			for _, name := range []string{"server", "dns", "tcp", "tls", "url", "console", "client", "headers", "streams", "bodies", "clock"} {
+			for _, name := range []string{"server", "dns", "tcp", "tls", "console", "client", "headers", "streams", "bodies", "clock"} {
 				if found.status(name) != "ok" {
 					t.Errorf("the server's doctor about %s: %s", name, found.status(name))
 				}
+			}
+			if finding := found.finding("url"); finding != "url-loopback" {
+				t.Errorf("the server's doctor about the URL: %q", finding)
 			}
 			if code != 0 || !found.OK {
 				t.Errorf("the server's doctor: exit code %d: %s", code, found.text)

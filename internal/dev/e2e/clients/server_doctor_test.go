@@ -100,7 +100,7 @@ http {
 	}
 	// Without its own authority, no client trusts the URL.
 	found, _ = serverDoctor(w, t, url, "/dev/null")
-	if got := found.finding("tls"); got != "url-chain" {
+	if got := found.finding("tls"); got != "url-authority" {
 		t.Errorf("without the authority: %q", got)
 	}
 	if t.Failed() {
