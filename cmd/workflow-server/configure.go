@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -40,13 +41,19 @@ The exit code is 0 if the file was written or needs no change, 1 if a check fail
 2 for a wrong flag or value. After 1 and 2 the file is unchanged.`,
 		Example: `  workflow-server configure
   workflow-server configure --external-url https://deployments.example.com --trusted-proxies 127.0.0.1 --client-address x-forwarded-for
+  workflow-server configure --external-url https://deployments.example.com --acme-agree-to-terms --listen 0.0.0.0:443
   workflow-server configure --database postgres://workflow@db.example.com/workflow --database-password-file /etc/workflow-server/database-password`,
 		Args: operator.NoArgs,
 	}
 	values := map[string]*string{}
-	for _, key := range configure.Keys() {
-		name := strings.ReplaceAll(key, "_", "-")
-		values[key] = cmd.Flags().String(name, "", "set "+key)
+	for _, f := range config.Table().Fields() {
+		if !slices.Contains(configure.Keys(), f.Key) {
+			continue
+		}
+		values[f.Key] = cmd.Flags().String(f.Flag(), "", "set "+f.Key)
+		if _, isBool := f.Value.(*bool); isBool {
+			cmd.Flags().Lookup(f.Flag()).NoOptDefVal = "true"
+		}
 	}
 	cmd.Flags().StringArrayVar(&o.Set, "set", nil, "set any key, as KEY=VALUE in the form of its variable; KEY= gives it its default (may be repeated)")
 	cmd.Flags().BoolVar(&o.NoCheck, "no-check", false, "write the file without checks")

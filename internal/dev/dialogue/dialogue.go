@@ -14,6 +14,9 @@ import (
 	"github.com/creack/pty"
 )
 
+// patience is how long a conversation takes at most.
+const patience = 5 * time.Minute
+
 // Dialogue is a conversation of a test with its own program on a terminal.
 type Dialogue struct {
 	t    *testing.T
@@ -32,7 +35,7 @@ func Start(t *testing.T, environ ...string) *Dialogue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)
 	// The shell leads the session and waits until its output has been read, because the end of a
 	// session discards unread output.
@@ -43,7 +46,7 @@ func Start(t *testing.T, environ ...string) *Dialogue {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return &Dialogue{t: t, cmd: cmd, pty: f, end: time.Now().Add(time.Minute)}
+	return &Dialogue{t: t, cmd: cmd, pty: f, end: time.Now().Add(patience)}
 }
 
 // Expect waits until the terminal shows a text after the one that was expected before.

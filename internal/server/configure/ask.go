@@ -3,9 +3,11 @@ package configure
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/checkup"
@@ -63,6 +65,7 @@ func (i interview) askURL(ctx context.Context) error {
 
 // The ways in which clients get TLS.
 const (
+	tlsACME  = "acme"
 	tlsFiles = "files"
 	tlsProxy = "proxy"
 	tlsNone  = "none"
@@ -79,8 +82,14 @@ func (i interview) askTLS(ctx context.Context) error {
 			return err
 		}
 	}
+	if way != tlsACME {
+		i.remove(acmeKeys()...)
+	}
 	port := cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme])
 	switch way {
+	case tlsACME:
+		i.remove("tls_cert_file", "tls_key_file", "trusted_proxies", "client_address")
+		return i.askAuthority(ctx, port)
 	case tlsFiles:
 		i.remove("trusted_proxies", "client_address")
 		return i.askCertificate(ctx, port)
@@ -103,21 +112,78 @@ func (i interview) remove(keys ...string) {
 
 func (i interview) chooseTLS(ctx context.Context) (string, error) {
 	current := tlsProxy
-	if i.now.TLSCert != "" {
+	switch {
+	case i.now.ACMETerms:
+		current = tlsACME
+	case i.now.TLSCert != "":
 		current = tlsFiles
 	}
-	for range 5 {
-		answer, err := i.w.terminal.Line(ctx, "Who terminates TLS: files (the server, with a certificate in files), or proxy (a proxy in front) ["+current+"]: ")
+	fmt.Fprintln(i.w.Out, "acme: the server, with a certificate that it obtains; files: the server, with a certificate in files; proxy: a proxy in front.")
+	for range setup.MaxTries {
+		answer, err := i.w.terminal.Line(ctx, "Who terminates TLS: acme, files or proxy ["+current+"]: ")
 		if err != nil {
 			return "", err
 		}
 		switch answer = cmp.Or(strings.ToLower(strings.TrimSpace(answer)), current); answer {
 		case tlsFiles, tlsProxy:
 			return answer, nil
+		case tlsACME:
+			problem := i.noCertificate()
+			if problem == "" {
+				return answer, nil
+			}
+			fmt.Fprintln(i.w.Out, problem)
+		default:
+			fmt.Fprintln(i.w.Out, "Answer acme, files or proxy.")
 		}
-		fmt.Fprintln(i.w.Out, "Answer files or proxy.")
 	}
-	return "", settings.Invalid(fmt.Errorf("no valid answer in 5 attempts; nothing was written"))
+	return "", settings.Invalid(fmt.Errorf("no valid answer in %d attempts; nothing was written", setup.MaxTries))
+}
+
+// acmeKeys returns the keys of the settings about ACME.
+func acmeKeys() []string {
+	var keys []string
+	for _, f := range config.Table().Fields() {
+		if strings.HasPrefix(f.Key, "acme_") {
+			keys = append(keys, f.Key)
+		}
+	}
+	return keys
+}
+
+var agreement = settings.Change{Key: "acme_agree_to_terms", Value: "true"}
+
+// noCertificate returns why no authority issues a certificate for the external URL, or "".
+func (i interview) noCertificate() string {
+	_, _, err := i.w.apply(append(slices.Clone(i.Changes), agreement))
+	if err == nil {
+		return ""
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if _, problem, found := strings.Cut(line, "external_url: "); found {
+			return "external_url: " + problem
+		}
+	}
+	return "" // later answers can correct the rest
+}
+
+// askAuthority asks for the authority from which the server obtains its certificate.
+func (i interview) askAuthority(ctx context.Context, port string) error {
+	if err := i.Ask(ctx, "acme_directory", "URL of the authority's ACME directory", i.now.ACMEDirectory); err != nil {
+		return err
+	}
+	if !i.now.ACMETerms {
+		directory := i.value("acme_directory", i.now.ACMEDirectory)
+		agree, err := i.w.terminal.Confirm(ctx, "Do you agree to the terms of service of the authority at "+directory+"?")
+		if err != nil {
+			return err
+		}
+		if !agree {
+			return errors.New("nothing was written, because the authority issues no certificate without your agreement")
+		}
+		i.Set(agreement)
+	}
+	return i.askListen(ctx, "0.0.0.0:"+port)
 }
 
 func (i interview) askCertificate(ctx context.Context, port string) error {
@@ -184,7 +250,7 @@ const sqlite = "sqlite"
 func (i interview) askDatabase(ctx context.Context) error {
 	current := cmp.Or(i.now.Database.String(), sqlite)
 	prompt := "Database: sqlite, or postgres://USER@HOST/NAME [" + current + "]: "
-	for range 5 {
+	for range setup.MaxTries {
 		answer, err := i.w.terminal.Line(ctx, prompt)
 		if err != nil {
 			return err
@@ -208,7 +274,7 @@ func (i interview) askDatabase(ctx context.Context) error {
 		i.Set(change)
 		return i.askPassword(ctx)
 	}
-	return settings.Invalid(fmt.Errorf("database: no valid answer in 5 attempts; nothing was written"))
+	return settings.Invalid(fmt.Errorf("database: no valid answer in %d attempts; nothing was written", setup.MaxTries))
 }
 
 func (i interview) askPassword(ctx context.Context) error {

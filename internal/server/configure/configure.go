@@ -40,8 +40,8 @@ type Options struct {
 // Keys returns the settings that have flags of their own, in the order of the help.
 func Keys() []string {
 	return []string{
-		"external_url", "console_url", "listen", "tls_cert_file", "tls_key_file", "redirect_listen", "trusted_proxies", "client_address",
-		"data_dir", "database", "database_password_file", "master_key_file",
+		"external_url", "console_url", "listen", "tls_cert_file", "tls_key_file", "acme_agree_to_terms", "acme_directory", "redirect_listen",
+		"trusted_proxies", "client_address", "data_dir", "database", "database_password_file", "master_key_file",
 	}
 }
 

@@ -241,7 +241,9 @@ func TestConfigureBehindAProxy(t *testing.T) {
 	d.Expect("Who terminates TLS")
 	d.Expect("[proxy]: ")
 	d.Say("nobody\n")
-	d.Expect("Answer files or proxy.")
+	d.Expect("Answer acme, files or proxy.")
+	d.Say("acme\n")
+	d.Expect("external_url: host 1 of external_url and console_url is an address instead of a name")
 	d.Say("\n")
 	d.Expect("[127.0.0.1:8800]: ")
 	d.Say(p.address + "\n")
@@ -319,6 +321,68 @@ func TestConfigureWithTLSAndPostgres(t *testing.T) {
 	}
 	if info := must.Get(os.Stat(p.file))(t); info.Mode().Perm()&0o007 != 0 {
 		t.Errorf("the file has mode %v", info.Mode())
+	}
+}
+
+// TestConfigureWithACME answers the questions of a server that obtains its certificate, and then those of
+// one behind a proxy.
+func TestConfigureWithACME(t *testing.T) {
+	p := newPlace(t)
+	for _, agreed := range []bool{false, true} {
+		d := p.onTerminal()
+		d.Expect("reach the server: ")
+		d.Say("https://localhost:8443\n")
+		d.Expect("[y/N]: ")
+		d.Say("y\n")
+		d.Expect("[proxy]: ")
+		d.Say("acme\n")
+		d.Expect("external_url: host 1 of external_url and console_url has no domain")
+		d.Say("\x03")
+		d.Ended()
+		d = p.onTerminal()
+		d.Expect("reach the server: ")
+		d.Say("https://no-such-host.invalid:8443\n")
+		d.Expect("fail  DNS of the URL")
+		d.Expect("[https://no-such-host.invalid:8443]: ")
+		d.Say("\n")
+		d.Expect("[proxy]: ")
+		d.Say("acme\n")
+		d.Expect("[" + config.LetsEncrypt + "]: ")
+		d.Say("https://ca.example.com/directory\n")
+		d.Expect("terms of service of the authority at https://ca.example.com/directory? [y/N]: ")
+		if !agreed {
+			d.Say("\n")
+			if code, shown := d.Ended(); code != exitFailed || !strings.Contains(shown, "without your agreement") {
+				t.Errorf("exit code %d: %s", code, shown)
+			}
+			continue
+		}
+		d.Say("yes\n")
+		d.Expect("[0.0.0.0:8443]: ")
+		d.Say(p.address + "\n")
+		d.Expect("Directory for keys and data [")
+		d.Say(p.data + "\n")
+		d.Expect("[sqlite]: ")
+		d.Say("\n")
+		if code, shown := d.Ended(); code != exitOK {
+			t.Fatalf("exit code %d: %s", code, shown)
+		}
+	}
+	c := must.Get(config.Load(config.LoadOptions{Path: p.file, UID: os.Geteuid(), Cwd: p.dir}))(t)
+	if !c.ACMETerms || c.ACMEDirectory != "https://ca.example.com/directory" || c.Listen != p.address {
+		t.Errorf("the file holds\n%s", p.content())
+	}
+	d := p.onTerminal()
+	d.Expect("reach the server [https://no-such-host.invalid:8443]: ")
+	d.Say("\n")
+	d.Expect("[acme]: ")
+	d.Say("proxy\n")
+	for range 5 {
+		d.Expect("]: ")
+		d.Say("\n")
+	}
+	if code, shown := d.Ended(); code != exitOK || strings.Contains(p.content(), "acme") {
+		t.Errorf("exit code %d: %s\n%s", code, shown, p.content())
 	}
 }
 

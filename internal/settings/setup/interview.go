@@ -12,8 +12,8 @@ import (
 	"workflowagent/internal/settings"
 )
 
-// maxTries limits the wrong answers to a question.
-const maxTries = 5
+// MaxTries limits the wrong answers to a question.
+const MaxTries = 5
 
 // Interview asks for settings and collects the changes.
 type Interview struct {
@@ -42,7 +42,7 @@ func (i *Interview) Propose(ctx context.Context, key, prompt, proposal string) e
 
 // ask prompts for a setting. An empty answer means empty, which is "" to change nothing.
 func (i *Interview) ask(ctx context.Context, key, prompt, current, empty string) error {
-	for range maxTries {
+	for range MaxTries {
 		change, err := i.question(ctx, key, prompt, current, empty)
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (i *Interview) question(ctx context.Context, key, prompt, current, empty st
 	if current != "" {
 		prompt += " [" + current + "]"
 	}
-	for range maxTries {
+	for range MaxTries {
 		read := i.Terminal.Line
 		if i.Table.IsSecret(key) {
 			read = i.Terminal.Secret
@@ -101,5 +101,5 @@ func (i *Interview) question(ctx context.Context, key, prompt, current, empty st
 		}
 		fmt.Fprintln(i.Out, err)
 	}
-	return settings.Change{}, settings.Invalid(fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, maxTries))
+	return settings.Change{}, settings.Invalid(fmt.Errorf("%s: no valid answer in %d attempts; nothing was written", key, MaxTries))
 }
