@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/settings"
@@ -55,6 +56,9 @@ date, so that two builds of a package are identical.`,
 	return cmd
 }
 
+// maxDefault is the length of the longest default that fits into a line of a page next to the name of its flag.
+const maxDefault = 40
+
 // addManualSections appends the exit codes and the settings to the commands' long descriptions.
 func addManualSections(root *cobra.Command, name string, table *settings.Table) error {
 	root.DisableAutoGenTag = true
@@ -71,6 +75,11 @@ The pages of the commands describe the other codes.`
 	if err := table.WriteHelp(&list); err != nil {
 		return fmt.Errorf("listing the settings: %w", err)
 	}
+	command.Flags().VisitAll(func(f *pflag.Flag) {
+		if len(f.DefValue) > maxDefault {
+			f.DefValue = "" // the section below contains it
+		}
+	})
 	command.Long += "\n\n# SETTINGS\n```\n" + list.String() + "```"
 	return nil
 }
