@@ -202,7 +202,8 @@ func TestOperatorPages(t *testing.T) {
 	h.run(t, "configuration-server.md", nil)
 	h.run(t, "server-troubleshooting.md", nil)
 
-	// Each user of the pages is new.
+	h.testFirstSteps(t)
+
 	h.sh(t, "a stack", "pulumi stack init organization/website/prod --no-select --non-interactive")
 	newest := `$(workflow-server token list --user ann --json | sed -n 's/.*"id": "\([^"]*\)".*/\1/p' | tail -n 1)`
 	h.run(
@@ -224,6 +225,22 @@ func TestOperatorPages(t *testing.T) {
 	h.run(t, "air-gap.md", nil)
 	h.testAccess(t)
 	h.testCI(t)
+}
+
+// testFirstSteps runs the commands of README.md that follow the installation of the packages.
+func (h *host) testFirstSteps(t *testing.T) {
+	t.Helper()
+	_, commands, found := strings.Cut(harness.Block(t, "../README.md", "readme packages"), "sudo systemctl restart")
+	if !found {
+		t.Fatal("README.md does not restart the server")
+	}
+	file := filepath.Join(h.Dir, "agent.yaml")
+	h.sh(t, "README.md", "set -e\nexport PULUMI_AGENT_DEPLOY_TARGET=process\nsudo systemctl restart"+strings.NewReplacer(
+		"create production", "create readme", "agent configure", "agent configure --config "+file, "https://deployments.example.com", h.Server.URL,
+	).Replace(commands))
+	if text := string(harness.Read(t, file)); !strings.Contains(text, "token: pul-") || !strings.Contains(text, h.Server.URL) {
+		t.Errorf("the agent's configuration is\n%s", text)
+	}
 }
 
 // testAccess runs the commands of access.md, whose variables the reader sets.
