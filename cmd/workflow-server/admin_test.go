@@ -253,6 +253,10 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	if again := must.Get(os.ReadFile(file))(t); string(again) != string(written) {
 		t.Errorf("the file changed from %q to %q", written, again)
 	}
+	ok("pool", "token", "second", "--org", org, "--token-file", file)
+	if again := must.Get(os.ReadFile(file))(t); string(again) == string(written) || !strings.HasPrefix(string(again), "pul-") {
+		t.Errorf("the file still contains %q", again)
+	}
 	refuses(program.ExitUsage, "--expires must not be negative", "pool", "token", "production", "--expires", "-1h")
 	var pools []struct {
 		Name    string

@@ -70,7 +70,7 @@ pool of an organization becomes its default pool.`,
 	}
 	org := orgFlag(cmd, onlyOrg)
 	description := cmd.Flags().String("description", "", "what the pool is for")
-	return newTokenMaker(s, cmd, func(ctx context.Context, c admin.Caller) (any, string, error) {
+	return newTokenMaker(s, cmd, true, func(ctx context.Context, c admin.Caller) (any, string, error) {
 		pool, err := admin.CreatePool.Do(ctx, c, admin.NewPool{Organization: *org, Name: cmd.Flags().Arg(0), Description: *description})
 		return pool, pool.Token, err
 	})
@@ -121,7 +121,7 @@ with token revoke.`,
 	org := orgFlag(cmd, onlyOrg)
 	description := cmd.Flags().String("description", "created on the command line of the server", "what the token is for")
 	expires := expiresFlag(cmd)
-	return newTokenMaker(s, cmd, func(ctx context.Context, c admin.Caller) (any, string, error) {
+	return newTokenMaker(s, cmd, false, func(ctx context.Context, c admin.Caller) (any, string, error) {
 		token, err := admin.AddPoolToken.Do(ctx, c, admin.NewPoolToken{Organization: *org, Pool: cmd.Flags().Arg(0), Description: *description, Lifetime: *expires})
 		return token, token.Token, err
 	})

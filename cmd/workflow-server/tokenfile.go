@@ -15,10 +15,15 @@ import (
 	"workflowagent/internal/server/admin"
 )
 
-// newTokenMaker completes a command that creates a token of agents, with flags that say where the token goes.
-func newTokenMaker(s source, cmd *cobra.Command, create func(ctx context.Context, c admin.Caller) (created any, token string, err error)) *cobra.Command {
+// newTokenMaker completes a command that creates a token of agents, with flags that say where the token goes. If keep is
+// set, the command does nothing if the file exists, so that it can run at each start of an installation.
+func newTokenMaker(s source, cmd *cobra.Command, keep bool, create func(ctx context.Context, c admin.Caller) (created any, token string, err error)) *cobra.Command {
 	asJSON := jsonFlag(cmd)
-	file := cmd.Flags().String("token-file", "", "write the token to this new file, which only its owner can read, instead of printing it; if the file exists, create nothing")
+	existing := "replaced if it exists"
+	if keep {
+		existing = "if it exists, create nothing"
+	}
+	file := cmd.Flags().String("token-file", "", "write the token to this file, which only its owner can read, instead of printing it; "+existing)
 	newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
 		if *file != "" {
 			return writeSecret(*file, func() (string, error) {
@@ -40,10 +45,10 @@ func newTokenMaker(s source, cmd *cobra.Command, create func(ctx context.Context
 		switch _, err := os.Stat(*file); {
 		case *asJSON:
 			return program.Usage(errors.New("--json prints the token, which --token-file writes to a file: use one of them"))
-		case err == nil:
+		case err == nil && keep:
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "The file %s exists, so nothing was created.\n", *file)
 			return err
-		case !errors.Is(err, fs.ErrNotExist):
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return fmt.Errorf("--token-file: %w", err)
 		}
 		return administer(cmd, args)

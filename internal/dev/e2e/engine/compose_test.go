@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,6 +72,10 @@ func TestEngineCompose(t *testing.T) {
 	s := c.site.NewStack(ctx, t, "box", "dev", jobs, nil)
 	c.deployByCLI(t, s, repo)
 	t.Logf("from nothing to the first deployment took %s", time.Since(began).Round(time.Second/10))
+
+	c.page(t, "compose token", nil)
+	c.revokeOldest(t)
+	waitAgentOnline(t, c.site)
 
 	held, release := hold(t)
 	running := s.Deploy(ctx, t, "update", repo.URL, "wget -q -O - "+held.url)
@@ -251,6 +256,21 @@ func (c *composition) wantHidden(t *testing.T) {
 			t.Errorf("docker inspect shows a secret of %s", c.must(t, "inspect", "--format", "{{.Name}}", id))
 		}
 	}
+}
+
+// revokeOldest revokes the first token of the pool, so that only the newer one works.
+func (c *composition) revokeOldest(t *testing.T) {
+	t.Helper()
+	tokens := "/api/orgs/organization/agent-pools/" + c.site.Pool.ID + "/tokens"
+	var list struct {
+		Tokens []struct{ ID, Created string }
+	}
+	must.OK(t, c.site.Server.Call(t.Context(), http.MethodGet, tokens, nil, &list))
+	if len(list.Tokens) != 2 {
+		t.Fatalf("the pool has the tokens %+v", list.Tokens)
+	}
+	oldest := slices.MinFunc(list.Tokens, func(a, b struct{ ID, Created string }) int { return strings.Compare(a.Created, b.Created) })
+	must.OK(t, c.site.Server.Call(t.Context(), http.MethodDelete, tokens+"/"+oldest.ID, nil, nil))
 }
 
 // deployByCLI runs an update with the commands of the page.
