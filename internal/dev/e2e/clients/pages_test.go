@@ -317,10 +317,13 @@ func TestReadme(t *testing.T) {
 func TestOperatorPagesConfigure(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "")
-	out := h.sh(t, "configure", harness.Blocks(t, "server-configure.md")[1].Text)
+	commands := harness.Blocks(t, "server-configure.md")[1].Text
+	out := h.sh(t, "configure", commands)
 	if text := string(harness.Read(t, h.config)); !strings.Contains(text, "https://deployments.example.com") || !strings.Contains(text, "x-forwarded-for") {
 		t.Errorf("the file is\n%s\nafter\n%s", text, out)
 	}
+	h.start(t) // as after the installation of a package
+	h.sh(t, "configure", commands)
 }
 
 // TestOperatorPagesTLS runs a server with a certificate of an authority that the commands of private-ca.md create.
