@@ -162,12 +162,13 @@ func compose(t *testing.T, engine *lab.Engine) (c *composition, jobs string) {
 	t.Cleanup(func() { _ = c.site.Git.Close() })
 
 	root := must.Get(lab.Root())(t)
-	harness.Write(t, filepath.Join(docker.dir, "compose.yaml"), harness.Read(t, filepath.Join(root, "packaging", "compose", "compose.yaml")), 0o600)
+	c.page(t, "compose fetch", map[string]string{"MIRROR": "file://" + filepath.Join(root, "packaging"), "VERSION": "compose"})
 	harness.Write(t, filepath.Join(docker.dir, "compose.override.yaml"), []byte("services: {agent: {environment: {PULUMI_AGENT_PULL_IMAGE: 'false'}}}\n"), 0o600)
 	database := must.Get(must.Get(lab.NewPostgresImage(ctx))(t).Load(ctx, engine.Host))(t)
 	c.page(t, "compose images", map[string]string{
-		"SERVER_IMAGE": docker.loadImage(t, image.Server(), bin)[0],
-		"AGENT_IMAGE":  docker.loadImage(t, image.Agent(), bin)[0] + "\nPOSTGRES_IMAGE=" + database + "\nDOCKER_SOCKET=" + strings.TrimPrefix(engine.Host, "unix://") + "\nLISTEN=127.0.0.1:" + port + "\nEXTERNAL_URL=" + c.site.Server.URL,
+		"POSTGRES_IMAGE": database,
+		"SERVER_IMAGE":   docker.loadImage(t, image.Server(), bin)[0],
+		"AGENT_IMAGE":    docker.loadImage(t, image.Agent(), bin)[0] + "\nDOCKER_SOCKET=" + strings.TrimPrefix(engine.Host, "unix://") + "\nLISTEN=127.0.0.1:" + port + "\nEXTERNAL_URL=" + c.site.Server.URL,
 	})
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())

@@ -22,7 +22,8 @@ import (
 const imagesFile = "images.txt"
 
 // images builds the container images from the Linux archives, writes them into the directory images
-// next to the release, lists their digests in the release, and pushes them if requested.
+// next to the release, lists their digests in the release, and pushes them if requested. It also writes the release's
+// composition of them.
 func (m *maker) images(ctx context.Context) error {
 	revision, err := git(ctx, m.root, "rev-parse", "HEAD")
 	if err != nil {
@@ -61,7 +62,10 @@ func (m *maker) images(ctx context.Context) error {
 		}
 		digests = append(digests, lines...)
 	}
-	return writeFile(filepath.Join(m.files, imagesFile), []byte(strings.Join(digests, "\n")+"\n"))
+	if err := writeFile(filepath.Join(m.files, imagesFile), []byte(strings.Join(digests, "\n")+"\n")); err != nil {
+		return err
+	}
+	return m.composition()
 }
 
 // writeImages returns the lines of a product's images in imagesFile.

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -94,9 +96,27 @@ func TestImages(t *testing.T) {
 			t.Errorf("%s lists %s, pushed is %v, %v", imagesFile, line, head, err)
 		}
 	}
+	started := regexp.MustCompile(`IMAGE:-(\S+)}`).FindAllStringSubmatch(string(read(t, filepath.Join(m.files, composeFile))), -1)
+	if len(started) != 3 {
+		t.Fatalf("%s names the images %q", composeFile, started)
+	}
+	for _, image := range started {
+		if strings.HasPrefix(image[1], "postgres:") {
+			continue
+		}
+		if _, err := remote.Head(must.Get(name.NewTag(image[1]))(t)); err != nil {
+			t.Errorf("%s names %s: %v", composeFile, image[1], err)
+		}
+	}
 	tag := must.Get(name.NewTag("workflow-server:v1.2.3-amd64"))(t)
 	if _, err := tarball.ImageFromPath(filepath.Join(m.dist, "images", "workflow-server-v1.2.3.tar"), &tag); err != nil {
 		t.Error(err)
+	}
+
+	m.push = ""
+	must.OK(t, m.composition())
+	if text := string(read(t, filepath.Join(m.files, composeFile))); !strings.Contains(text, "SERVER_IMAGE:-workflow-server:v1.2.3-"+runtime.GOARCH+"}") {
+		t.Errorf("without a registry, %s does not name a loaded image:\n%s", composeFile, text)
 	}
 
 	m.targets, m.dist = []platform{{"darwin", "arm64"}}, t.TempDir()
