@@ -63,6 +63,9 @@ func TestEngineCompose(t *testing.T) {
 	c.page(t, "compose up", nil)
 	t.Logf("docker-compose up took %s", time.Since(began).Round(time.Second/10))
 	c.wantHealthy(t)
+	if settings := c.must(t, "exec", c.container(t, "server"), "workflow-server", "config", "show"); !regexp.MustCompile(`keep_logs_for +8760h`).MatchString(settings) {
+		t.Errorf("compose.override.yaml has no effect:\n%s", settings)
+	}
 	c.signIn(t, string(must.Get(c.run(ctx, "logs", c.container(t, "server")))(t)))
 	c.signIn(t, c.page(t, "compose sign in", nil))
 	waitAgentOnline(t, c.site)
@@ -163,7 +166,9 @@ func compose(t *testing.T, engine *lab.Engine) (c *composition, jobs string) {
 
 	root := must.Get(lab.Root())(t)
 	c.page(t, "compose fetch", map[string]string{"MIRROR": "file://" + filepath.Join(root, "packaging"), "VERSION": "compose"})
-	harness.Write(t, filepath.Join(docker.dir, "compose.override.yaml"), []byte("services: {agent: {environment: {PULUMI_AGENT_PULL_IMAGE: 'false'}}}\n"), 0o600)
+	// The engine pulls no images. The last lines of the page's file are variables of the agent.
+	override := slices.IndexFunc(harness.Blocks(t, "compose.md"), func(b harness.CodeBlock) bool { return b.Language == "yaml" })
+	harness.Write(t, filepath.Join(docker.dir, "compose.override.yaml"), []byte(harness.Blocks(t, "compose.md")[override].Text+"      PULUMI_AGENT_PULL_IMAGE: 'false'\n"), 0o600)
 	database := must.Get(must.Get(lab.NewPostgresImage(ctx))(t).Load(ctx, engine.Host))(t)
 	c.page(t, "compose images", map[string]string{
 		"POSTGRES_IMAGE": database,
