@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"time"
@@ -45,6 +46,9 @@ docs/server-troubleshooting.md explains each finding.`,
 			text, err := os.ReadFile(authorities)
 			if err != nil {
 				return program.Usage(fmt.Errorf("--ca-certificate-file: %w", err))
+			}
+			if !x509.NewCertPool().AppendCertsFromPEM(text) {
+				return program.Usage(fmt.Errorf("--ca-certificate-file: %s contains no certificate in PEM", authorities))
 			}
 			o.CAPEM = text
 		}

@@ -112,6 +112,9 @@ func TestDoctorCommand(t *testing.T) {
 	if _, code, err := execute(t, "doctor", "--ca-certificate-file", "/does/not/exist"); code != program.ExitUsage {
 		t.Errorf("no authorities: %d, %v", code, err)
 	}
+	if _, code, err := execute(t, "doctor", "--ca-certificate-file", path); code != program.ExitUsage || !strings.Contains(err.Error(), "no certificate in PEM") {
+		t.Errorf("a file without authorities: %d, %v", code, err)
+	}
 }
 
 func TestConfigureCommand(t *testing.T) {

@@ -21,8 +21,8 @@ type Change struct {
 }
 
 // Check returns the change with its value in the form to write. It makes paths absolute, because
-// the program might later run in another directory. The error is one line and does not contain the
-// value.
+// the program might later run in another directory, and adds the scheme of a URL. The error is one
+// line and does not contain the value.
 func (t *Table) Check(change Change, dirs Dirs) (Change, error) {
 	f, err := t.fileField(change.Key)
 	if err != nil {
@@ -32,8 +32,11 @@ func (t *Table) Check(change Change, dirs Dirs) (Change, error) {
 	if err != nil {
 		return change, fmt.Errorf("%s: %w", change.Key, err)
 	}
-	if _, isPath := f.Value.(*Path); isPath && isSet {
-		change.Value = f.show()
+	switch f.Value.(type) {
+	case *Path, *URL:
+		if isSet {
+			change.Value = f.show()
+		}
 	}
 	return change, nil
 }

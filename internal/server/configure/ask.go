@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/doctor"
 	"workflowagent/internal/settings"
 	"workflowagent/internal/settings/setup"
+	"workflowagent/internal/sys/boundedfile"
 )
 
 // interview asks for what a server needs before its first start.
@@ -188,7 +189,7 @@ func (i interview) askAuthority(ctx context.Context, port string) error {
 
 func (i interview) askCertificate(ctx context.Context, port string) error {
 	check := i.Check
-	i.Check = nil // the certificate and its key are checked together
+	i.Check = i.w.checkReadable // the certificate and its key are checked together
 	if err := i.Ask(ctx, "tls_cert_file", "File with the certificate and its chain (PEM)", i.now.TLSCert); err != nil {
 		return err
 	}
@@ -248,19 +249,20 @@ func (i interview) askData(ctx context.Context) error {
 const sqlite = "sqlite"
 
 func (i interview) askDatabase(ctx context.Context) error {
-	current := cmp.Or(i.now.Database.String(), sqlite)
-	prompt := "Database: sqlite, or postgres://USER@HOST/NAME [" + current + "]: "
+	configured := cmp.Or(i.now.Database.String(), sqlite)
+	current := configured
 	for range setup.MaxTries {
-		answer, err := i.w.terminal.Line(ctx, prompt)
+		answer, err := i.w.terminal.Line(ctx, "Database: sqlite, or postgres://USER@HOST/NAME ["+current+"]: ")
 		if err != nil {
 			return err
 		}
-		answer = strings.TrimSpace(answer)
+		answer = cmp.Or(strings.TrimSpace(answer), current)
 		switch {
-		case answer == "", answer == current:
-			return nil
-		case answer == sqlite:
-			i.remove("database", "database_password", "database_password_file")
+		case answer == sqlite, answer == configured:
+			i.forget("database", "database_password")
+			if answer == sqlite {
+				i.remove("database", "database_password", "database_password_file")
+			}
 			return nil
 		case config.Database(answer).HasPassword():
 			fmt.Fprintln(i.w.Out, "Write it without the password, which is asked for next.")
@@ -272,27 +274,57 @@ func (i interview) askDatabase(ctx context.Context) error {
 			continue
 		}
 		i.Set(change)
-		return i.askPassword(ctx)
+		given, err := i.askPassword(ctx)
+		if err != nil {
+			return err
+		}
+		if ok, err := i.w.checkAnswer(ctx, i.Changes); ok || err != nil {
+			return err
+		}
+		if answer == current && !given {
+			return nil // the operator keeps both answers
+		}
+		fmt.Fprintln(i.w.Out, "Correct the answers, or press Enter to keep them.")
+		current = answer
 	}
 	return settings.Invalid(fmt.Errorf("database: no valid answer in %d attempts; nothing was written", setup.MaxTries))
 }
 
-func (i interview) askPassword(ctx context.Context) error {
+// forget drops earlier answers.
+func (i interview) forget(keys ...string) {
+	i.Changes = slices.DeleteFunc(i.Changes, func(c settings.Change) bool { return slices.Contains(keys, c.Key) })
+}
+
+// askPassword asks for the password of the database. It reports whether the operator has given one.
+func (i interview) askPassword(ctx context.Context) (given bool, err error) {
 	if i.now.DatabasePasswordFile != "" {
-		_, err := i.w.checkAnswer(ctx, i.Changes)
-		return err
+		return false, nil
 	}
-	current := "none"
-	if !i.now.DatabasePassword.IsZero() {
+	before, current := i.value("database_password", ""), "none"
+	switch {
+	case before != "":
+		current = "the one just given"
+	case !i.now.DatabasePassword.IsZero():
 		current = "the configured one"
 	}
-	before := len(i.Changes)
-	if err := i.Ask(ctx, "database_password", "Password of the role, not shown", current); err != nil || len(i.Changes) > before {
-		return err
-	}
-	_, err := i.w.checkAnswer(ctx, i.Changes) // the check of the question did not run
-	return err
+	check := i.Check
+	i.Check = nil // it is checked together with the database
+	defer func() { i.Check = check }()
+	err = i.Ask(ctx, "database_password", "Password of the role, not shown", current)
+	return i.value("database_password", "") != before, err
 }
+
+// checkReadable checks that the file of the newest of the changes can be read.
+func (w *writer) checkReadable(_ context.Context, changes []settings.Change) (bool, error) {
+	_, err := boundedfile.Read(changes[len(changes)-1].Value, maxCertificate)
+	if err != nil {
+		fmt.Fprintln(w.Out, err)
+	}
+	return err == nil, nil
+}
+
+// maxCertificate is more than the size of files with certificates, in bytes.
+const maxCertificate = 1 << 20
 
 // checkAnswer checks the newest of the changes, and prints what fails.
 func (w *writer) checkAnswer(ctx context.Context, changes []settings.Change) (bool, error) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"workflowagent/internal/checkup"
 	"workflowagent/internal/protocol"
@@ -105,6 +106,9 @@ func (w *writer) run(ctx context.Context) error {
 	}
 	if ctx.Err() != nil {
 		return setup.ErrStopped
+	}
+	if strings.HasPrefix(loaded.ExternalURL, "http:") && !onLoopback(loaded) {
+		fmt.Fprintf(w.Out, "Note: %s is plain http, so access tokens and secrets cross the network in plain text; docs/tls.md describes TLS.\n", loaded.ExternalURL)
 	}
 	return w.write(edited, changes, loaded)
 }

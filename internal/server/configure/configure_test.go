@@ -132,6 +132,18 @@ func TestConfigureWithFlags(t *testing.T) {
 	}
 }
 
+// TestConfigureWithPlainHTTP checks that configure warns of a URL without TLS.
+func TestConfigureWithPlainHTTP(t *testing.T) {
+	p := newPlace(t)
+	given := p.usual()
+	for address, plain := range map[string]bool{"http://deployments.example.com": true, "https://deployments.example.com": false} {
+		given["external_url"] = address
+		if out, _, code := p.run(p.options(given)); code != exitOK || strings.Contains(out, "in plain text") != plain {
+			t.Errorf("%s: %d: %s", address, code, out)
+		}
+	}
+}
+
 // TestConfigureKeepsTheSample checks that configure changes only the requested settings in the sample.
 func TestConfigureKeepsTheSample(t *testing.T) {
 	p := newPlace(t)
@@ -292,6 +304,9 @@ func TestConfigureWithTLSAndPostgres(t *testing.T) {
 	d.Expect("[proxy]: ")
 	d.Say("files\n")
 	d.Expect("(PEM): ")
+	d.Say(p.dir + "/missing.pem\n")
+	d.Expect("missing.pem: no such file")
+	d.Expect("missing.pem]: ")
 	d.Say(cert + "\n")
 	d.Expect("(PEM): ")
 	d.Say(cert + "\n") // the certificate is not its key
@@ -305,10 +320,17 @@ func TestConfigureWithTLSAndPostgres(t *testing.T) {
 	d.Expect("[sqlite]: ")
 	d.Say("postgres://me:hunter2@db.example.com/x\n")
 	d.Expect("Write it without the password")
+	d.Say("postgres://me@127.0.0.1:1/x\n")
+	d.Expect("not shown [none]: ")
+	d.Say("\n")
+	d.Expect("does not accept connections")
+	d.Expect("[postgres://me@127.0.0.1:1/x]: ")
 	d.Say(admin.String() + "\n")
 	d.Expect("Password of the role, not shown [none]: ")
 	d.Say("wrong-password\n")
 	d.Expect("password authentication failed")
+	d.Expect("[" + admin.String() + "]: ")
+	d.Say("\n")
 	d.Expect("[the one just given]: ")
 	d.Say(password + "\n")
 	code, shown := d.Ended()
@@ -341,7 +363,7 @@ func TestConfigureWithACME(t *testing.T) {
 		d.Ended()
 		d = p.onTerminal()
 		d.Expect("reach the server: ")
-		d.Say("https://no-such-host.invalid:8443\n")
+		d.Say("no-such-host.invalid:8443\n")
 		d.Expect("fail  DNS of the URL")
 		d.Expect("[https://no-such-host.invalid:8443]: ")
 		d.Say("\n")

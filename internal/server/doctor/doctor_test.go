@@ -93,6 +93,23 @@ func TestBehindTLS(t *testing.T) {
 	s.want(report, "issuer", ok, "publishes all keys")
 }
 
+// TestNotTwice checks that the doctor reports a problem by one check.
+func TestNotTwice(t *testing.T) {
+	s := newSite(t)
+	s.tls(x509.Certificate{}, "deployments.example.com")
+	must.OK(t, os.Remove(s.flags["tls_key_file"]))
+	report := s.examine("files", "certificate")
+	s.want(report, "files", failed)
+	s.want(report, "certificate", skipped, "because of: files")
+
+	s = newSite(t)
+	s.start()
+	s.set("external_url", "https://no-such-host.invalid")
+	report = s.examine()
+	s.want(report, "dns", failed)
+	s.want(report, "issuer", skipped, "because of: URL")
+}
+
 type finderCase struct {
 	finding finding
 	name    string

@@ -141,6 +141,9 @@ func (e *examination) checkCertificate(context.Context) checkup.Result {
 		return checkup.Skip("the server does not use TLS")
 	}
 	leaf, err := certfile.Leaf(c.TLSCert, c.TLSKey)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return checkup.Skip("not checked, because of: files")
+	}
 	if err != nil {
 		return fail(certificateInvalid, err.Error(), "correct tls_cert_file and tls_key_file: PEM files with the certificate and its chain, and with its key")
 	}
