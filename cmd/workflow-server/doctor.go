@@ -90,7 +90,11 @@ a wrong command line or configuration.`,
 			return err
 		}
 		defer self.Close()
-		if err := self.Ready(ctx); err != nil {
+		err = self.Ready(ctx)
+		if cfg.ACMETerms && mirror.IsTLSRefused(err) {
+			return fmt.Errorf("the server at %s has no TLS certificate yet: look in its log for the reason of the ACME authority", cfg.Listen)
+		}
+		if err != nil {
 			return fmt.Errorf("the server at %s is not ready: %w", cfg.Listen, err)
 		}
 		return nil

@@ -3,6 +3,7 @@ package checkup
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/reach"
 )
 
@@ -89,7 +91,11 @@ func TestCheckThatTakesTooLong(t *testing.T) {
 
 func TestPrint(t *testing.T) {
 	var b bytes.Buffer
-	Print(&b, Result{Title: "x", Status: StatusFail, Found: "a\x1b[2Jb\nc", Details: []string{"d\re"}, Advice: "f"}, true)
+	hostile := Result{Status: StatusFail, Found: "a\x1b[2Jb\nc", Details: []string{"d\re"}, Advice: "\u009bf"}
+	report := Plan{Checks: []Check{{Title: "x", Run: result(hostile)}}, Done: func(r Result) { Print(&b, r, true) }}.Run(t.Context())
+	if text := must.Get(json.Marshal(report))(t); bytes.ContainsRune(text, '\u009b') || bytes.Contains(text, []byte(`\u001b`)) {
+		t.Errorf("the report is %s", text)
+	}
 	if want := "\x1b[31;1mfail\x1b[0m  x                  ab c\n                         d e\n                         -> f\n"; b.String() != want {
 		t.Errorf("got %q, want %q", b.String(), want)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"workflowagent/internal/termtext"
 )
 
 // Check is one check of a plan.
@@ -111,6 +113,7 @@ func (p Plan) runAll(ctx context.Context, done func(Result)) {
 				begin = time.Now()
 				s.result = p.runOne(ctx, c)
 			}
+			s.result = plain(s.result)
 			s.result.Name, s.result.Title = c.Name, c.Title
 			s.result.Milliseconds = time.Since(begin).Milliseconds()
 		}()
@@ -119,6 +122,17 @@ func (p Plan) runAll(ctx context.Context, done func(Result)) {
 		<-states[c.Name].ready
 		done(states[c.Name].result)
 	}
+}
+
+// plain returns a result whose texts are one printable line each: they can contain what other programs have
+// sent, and a terminal must not interpret that, in JSON either.
+func plain(r Result) Result {
+	r.Found, r.Advice = termtext.OneLine(r.Found, 0), termtext.OneLine(r.Advice, 0)
+	r.Details = slices.Clone(r.Details)
+	for i, line := range r.Details {
+		r.Details[i] = termtext.OneLine(line, 0)
+	}
+	return r
 }
 
 var errTooLong = errors.New("the check took too long")

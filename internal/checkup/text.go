@@ -4,25 +4,23 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	"workflowagent/internal/termtext"
 )
 
 var colours = map[Status]string{StatusOK: "32", StatusWarn: "33", StatusFail: "31;1", StatusSkip: "2"}
 
-// Print writes a result as text for an operator.
+// Print writes a result of [Plan.Run] as text for an operator.
 func Print(w io.Writer, r Result, colour bool) {
 	status := fmt.Sprintf("%-4s", r.Status)
 	if colour {
 		status = "\x1b[" + colours[r.Status] + "m" + status + "\x1b[0m"
 	}
-	fmt.Fprintf(w, "%s  %-17s  %s\n", status, r.Title, termtext.OneLine(r.Found, 0))
+	fmt.Fprintf(w, "%s  %-17s  %s\n", status, r.Title, r.Found)
 	const indent = "                         "
 	for _, line := range r.Details {
-		fmt.Fprintf(w, "%s%s\n", indent, termtext.OneLine(line, 0))
+		fmt.Fprintf(w, "%s%s\n", indent, line)
 	}
 	if r.Advice != "" {
-		fmt.Fprintf(w, "%s-> %s\n", indent, termtext.OneLine(r.Advice, 0))
+		fmt.Fprintf(w, "%s-> %s\n", indent, r.Advice)
 	}
 }
 

@@ -35,11 +35,11 @@ func (e *examination) checkServer(ctx context.Context) checkup.Result {
 	case errors.As(err, &status) && status.NotReady():
 		e.running = true
 		return fail(serverNotReady, listen+": the server is not ready: "+status.Text, "check the server's log; the checks of the database and the disk can name the cause")
-	case e.cfg.ACMETerms && isRemoteTLS(err):
+	case e.cfg.ACMETerms && mirror.IsTLSRefused(err):
 		e.running = true
 		return fail(certificateMissing, listen+": a server runs, but has no TLS certificate yet", "look in the server's log for the reason of the ACME authority, such as a name that does not lead to this server")
 	case err != nil:
-		return fail(addressTaken, fmt.Sprintf("%s is used by a program that does not answer as this server: %v", listen, err), "stop that program, or set listen to another address")
+		return fail(addressTaken, fmt.Sprintf("%s is used by a program that does not answer as this server: %v", listen, err), "stop that program, restart the server if its configuration has changed, or set listen to another address")
 	}
 	e.running = true
 	if len(e.key) == 0 {
@@ -55,12 +55,6 @@ func (e *examination) checkServer(ctx context.Context) checkup.Result {
 		return warn(serverVersion, found+", and this program is "+e.opts.Version, "restart the server if you have upgraded it, or use its own program")
 	}
 	return checkup.OK(found)
-}
-
-// isRemoteTLS reports whether the other side has refused to negotiate TLS.
-func isRemoteTLS(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "remote error"
 }
 
 // isStopped reports whether an error of connecting means that no program listens.

@@ -140,6 +140,13 @@ func (e *StatusError) ByServer() bool { return e.Status >= http.StatusInternalSe
 // TooLarge reports whether the body of the request was too large.
 func (e *StatusError) TooLarge() bool { return e.Status == http.StatusRequestEntityTooLarge }
 
+// IsTLSRefused reports whether an error of connecting means that the other side has refused to negotiate TLS, as a
+// server does that has no certificate yet.
+func IsTLSRefused(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
 // ErrForeign reports an answer of a server that does not know the key.
 var ErrForeign = errors.New("is answered by another program, or by a workflow-server with another master key")
 
