@@ -157,6 +157,24 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
+// TestHostileHeaders checks that a server cannot fill the memory or the terminal.
+func TestHostileHeaders(t *testing.T) {
+	large := strings.Repeat("x", 1<<20)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/redirect" {
+			w.Header().Set("Location", "https://login.example.com/"+large[:8000])
+			w.WriteHeader(http.StatusFound)
+			return
+		}
+		w.Header().Set("X", large)
+	}))
+	defer s.Close()
+	if trace := try(t, s.URL+"/redirect", Options{}); trace.Code != http.StatusFound || len(trace.Location) > maxText {
+		t.Errorf("a long redirect: %+v", trace)
+	}
+	try(t, s.URL, Options{}).want(t, StageHTTP, "headers")
+}
+
 func TestNotTLS(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
