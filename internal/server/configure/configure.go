@@ -226,13 +226,13 @@ func (w *writer) write(text []byte, changes []settings.Change, loaded config.Con
 // next says what to do after the file was written.
 func (w *writer) next() string {
 	running := slices.ContainsFunc(w.result.Checks, func(r checkup.Result) bool {
-		return r.Name == "server" && r.Finding == "" && r.Status == checkup.StatusOK
+		return r.Name == "server" && (r.Status == checkup.StatusOK || r.Finding == doctor.ServerSettings)
 	})
 	if running {
 		return "Restart the running server to use it. To check everything else, run doctor."
 	}
-	return "Start the server with serve, or its service with systemctl start workflow-server. The first start prints a link\n" +
-		"that signs you in to the console, which shows the next steps. To check what clients see, run doctor then."
+	return "Start the server with serve, or start or restart its service with systemctl restart workflow-server. The first\n" +
+		"start prints a link that signs you in to the console, which shows the next steps. To check what clients see, run doctor then."
 }
 
 // dataDir returns the directory for the data of a new installation.

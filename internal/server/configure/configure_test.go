@@ -16,12 +16,14 @@ import (
 	"syscall"
 	"testing"
 
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/dev/dialogue"
 	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/dev/testcert"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/doctor"
 	"workflowagent/internal/settings"
 )
 
@@ -405,6 +407,24 @@ func TestConfigureWithACME(t *testing.T) {
 	}
 	if code, shown := d.Ended(); code != exitOK || strings.Contains(p.content(), "acme") {
 		t.Errorf("exit code %d: %s\n%s", code, shown, p.content())
+	}
+}
+
+// TestNext checks that the operator is told to restart a running server, also one with other settings.
+func TestNext(t *testing.T) {
+	for _, tt := range []struct {
+		result checkup.Result
+		want   string
+	}{
+		{checkup.Result{Status: checkup.StatusOK}, "Restart the running server"},
+		{checkup.Result{Status: checkup.StatusWarn, Finding: doctor.ServerSettings}, "Restart the running server"},
+		{checkup.Result{Status: checkup.StatusWarn, Finding: "server-stopped"}, "systemctl restart workflow-server"},
+	} {
+		tt.result.Name = "server"
+		w := &writer{result: Result{Checks: []checkup.Result{tt.result}}}
+		if got := w.next(); !strings.Contains(got, tt.want) {
+			t.Errorf("%+v: %s", tt.result, got)
+		}
 	}
 }
 

@@ -264,6 +264,15 @@ var networkCases = []finderCase{
 		s.start()
 		s.set("master_key_file", s.file("key", strings.Repeat("A", 43)+"="))
 	}, "server", failed, []string{"status 404"}},
+	{serverSettings, "a server from before TLS", func(s *site) {
+		s.start()
+		s.tls(x509.Certificate{}, "deployments.example.com")
+	}, "server", toReview, []string{"other settings", "restart"}},
+	{serverSettings, "a server from before the PROXY protocol", func(s *site) {
+		s.start()
+		s.set("trusted_proxies", "192.0.2.1")
+		s.set("client_address", "proxy-protocol")
+	}, "server", toReview, []string{"other settings", "restart"}},
 	{serverVersion, "an upgraded program", func(s *site) {
 		s.start()
 		s.options.Version = "v2"

@@ -17,6 +17,7 @@ const (
 	serverStopped  finding = "server-stopped"
 	serverNotReady finding = "server-not-ready"
 	serverForeign  finding = "server-foreign"
+	serverSettings finding = "server-settings"
 	serverVersion  finding = "server-version"
 
 	certificateInvalid finding = "certificate-invalid"
@@ -82,6 +83,9 @@ const (
 	issuerDiffers   finding = "issuer-differs"
 	agentsOld       finding = "agents-old"
 )
+
+// ServerSettings is the finding that a running server has other settings than the configuration.
+const ServerSettings = string(serverSettings)
 
 func warn(f finding, found, advice string, details ...string) checkup.Result {
 	return named(f, checkup.Warn(found, advice, details...))

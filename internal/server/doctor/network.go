@@ -38,8 +38,11 @@ func (e *examination) checkServer(ctx context.Context) checkup.Result {
 	case e.cfg.ACMETerms && mirror.IsTLSRefused(err):
 		e.running = true
 		return fail(certificateMissing, listen+": a server runs, but has no TLS certificate yet", "look in the server's log for the reason of the ACME authority, such as a name that does not lead to this server")
+	case err != nil && e.runsOtherwise(ctx):
+		e.running = true
+		return warn(serverSettings, listen+": a server is ready, but with other settings for TLS or client_address", "restart the server, because its configuration has changed")
 	case err != nil:
-		return fail(addressTaken, fmt.Sprintf("%s is used by a program that does not answer as this server: %v", listen, err), "stop that program, restart the server if its configuration has changed, or set listen to another address")
+		return fail(addressTaken, fmt.Sprintf("%s is used by a program that does not answer as this server: %v", listen, err), "stop that program, or set listen to another address")
 	}
 	e.running = true
 	if len(e.key) == 0 {
@@ -55,6 +58,26 @@ func (e *examination) checkServer(ctx context.Context) checkup.Result {
 		return warn(serverVersion, found+", and this program is "+e.opts.Version, "restart the server if you have upgraded it, or use its own program")
 	}
 	return checkup.OK(found)
+}
+
+// runsOtherwise reports whether a server is ready that was started before the configuration has changed how
+// connections begin.
+func (e *examination) runsOtherwise(ctx context.Context) bool {
+	for _, secure := range []bool{false, true} {
+		for _, source := range []string{clientaddr.Connection, clientaddr.ProxyProtocol} {
+			earlier := config.Config{Listen: e.cfg.Listen, ACMETerms: secure, ClientAddress: source, ExternalURL: e.cfg.ExternalURL}
+			caller, err := mirror.AtListener(earlier, nil)
+			if err != nil {
+				continue // the check has reported it
+			}
+			err = caller.Ready(ctx)
+			caller.Close()
+			if err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // isStopped reports whether an error of connecting means that no program listens.
