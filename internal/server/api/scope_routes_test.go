@@ -68,6 +68,7 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/openapi/pulumi-spec.json", "GET /schemas/pulumi-workflow-agent.schema.json", "GET /schemas/workflow-server.schema.json",
 	},
 	"holders of the metrics token": {"GET /metrics"},
+	"the server's doctor":          {"GET /workflow/doctor/request", "GET /workflow/doctor/stream", "POST /workflow/doctor/body"},
 	"people": {
 		"GET /api/user", "GET /api/user/stacks", "GET /api/user/pending-invites", "GET /api/user/pending-emails",
 		"GET /api/user/verified-email", "GET /api/user/organizations/default",
@@ -253,7 +254,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 				allowed = slices.Contains([]string{"every caller", "people", "agents, runners and jobs"}, who)
 			}
 			refused := a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden ||
-				a.Status == http.StatusNotFound && strings.Contains(string(a.Body), "or you may not see it")
+				a.Status == http.StatusNotFound && (strings.Contains(string(a.Body), "or you may not see it") || strings.Contains(string(a.Body), "does not exist on this server"))
 			if refused == allowed {
 				t.Errorf("%s: status %d, body %.150s, for a token with %s; the route needs %q %s", route, a.Status, a.Body, c.who, need, who)
 			}
