@@ -32,41 +32,33 @@ Running deployments continue when you stop, restart, upgrade or uninstall the se
 	}
 	cmd.PersistentFlags().BoolVar(&o.User, "user", false, "the current user's service, not the machine's")
 	cmd.PersistentFlags().StringVar(&o.Name, "name", service.DefaultName, "name of the service, for several agents on one machine")
-	open := func() (service.Service, error) { return service.Open(o) }
+	open := func(context.Context) (service.Service, error) { return service.Open(o) }
 	shown := operator.Services{
-		Program: service.DefaultName, Open: func() (operator.Service, error) { return open() }, Missing: kardianos.ErrNotInstalled,
+		Program: service.DefaultName, Open: func() (operator.Service, error) { return service.Open(o) }, Missing: kardianos.ErrNotInstalled,
 		Explain: func(s operator.Service, err error) error { return service.Explain(s.(service.Service), err) }, //nolint:forcetypeassert // of open
+	}
+	action := func(open func(context.Context) (service.Service, error), do func(service.Service) error) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) {
+			s, err := open(ctx)
+			if err != nil {
+				return "", err
+			}
+			return s.File(), service.Explain(s, do(s))
+		}
+	}
+	registered := func(ctx context.Context) (service.Service, error) {
+		return upkeep.Registered(ctx, o, func(err error) { fmt.Fprintln(os.Stderr, err) })
 	}
 	cmd.AddCommand(
 		newServiceInstallCommand(&o),
-		serviceAction("uninstall", "Stop the service and remove it; configuration, state and deployments are kept", "Removed", open, service.Service.Uninstall),
-		serviceAction("start", "Start the service, registering it first if needed", "Started", func() (service.Service, error) {
-			return upkeep.Registered(context.Background(), o, func(err error) { fmt.Fprintln(os.Stderr, err) })
-		}, service.Service.Start),
-		serviceAction("stop", "Stop the service; running deployments continue", "Stopped", open, service.Service.Stop),
-		serviceAction("restart", "Restart the service; running deployments continue", "Restarted", open, service.Service.Restart),
+		shown.NewActionCommand("uninstall", "Stop the service and remove it; configuration, state and deployments are kept", "Removed", action(open, service.Service.Uninstall)),
+		shown.NewActionCommand("start", "Start the service, registering it first if needed", "Started", action(registered, service.Service.Start)),
+		shown.NewActionCommand("stop", "Stop the service; running deployments continue", "Stopped", action(open, service.Service.Stop)),
+		shown.NewActionCommand("restart", "Restart the service; running deployments continue", "Restarted", action(open, service.Service.Restart)),
 		shown.NewStatusCommand(),
 		shown.NewLogsCommand(),
 	)
 	return cmd
-}
-
-func serviceAction(verb, short, done string, open func() (service.Service, error), do func(service.Service) error) *cobra.Command {
-	return &cobra.Command{
-		Use: verb, Short: short, Args: operator.NoArgs,
-		Example: "  sudo customer-managed-workflow-agent service " + verb,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := open()
-			if err != nil {
-				return err
-			}
-			if err := service.Explain(s, do(s)); err != nil {
-				return err
-			}
-			cmd.Printf("%s %s.\n", done, s.File())
-			return nil
-		},
-	}
 }
 
 func newServiceInstallCommand(o *service.Options) *cobra.Command {

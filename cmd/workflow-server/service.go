@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -27,10 +28,10 @@ deployments continue when you stop, restart, upgrade or uninstall the server.`,
 			Example: "  workflow-server service status",
 		},
 		newServiceInstallCommand(),
-		serviceAction("uninstall", "Stop the service and remove it; configuration, data and account are kept", "Removed"),
-		serviceAction("start", "Start the service", "Started"),
-		serviceAction("stop", "Stop the service; running deployments continue", "Stopped"),
-		serviceAction("restart", "Restart the service; running deployments continue", "Restarted"),
+		shown.NewActionCommand("uninstall", "Stop the service and remove it; configuration, data and account are kept", "Removed", action((*systemd.Service).Uninstall)),
+		shown.NewActionCommand("start", "Start the service", "Started", action(do("start"))),
+		shown.NewActionCommand("stop", "Stop the service; running deployments continue", "Stopped", action(do("stop"))),
+		shown.NewActionCommand("restart", "Restart the service; running deployments continue", "Restarted", action(do("restart"))),
 		shown.NewStatusCommand(), shown.NewLogsCommand(), newServiceFilesCommand(),
 	)
 }
@@ -43,28 +44,19 @@ func explain(err error) error {
 	return err
 }
 
-func serviceAction(verb, short, done string) *cobra.Command {
-	return &cobra.Command{
-		Use: verb, Short: short, Args: operator.NoArgs,
-		Example: "  sudo workflow-server service " + verb,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := systemd.Open()
-			if err != nil {
-				return err
-			}
-			file := s.File()
-			if verb == "uninstall" {
-				err = s.Uninstall(cmd.Context())
-			} else {
-				err = s.Do(cmd.Context(), verb)
-			}
-			if err != nil {
-				return explain(err)
-			}
-			cmd.Printf("%s %s.\n", done, file)
-			return nil
-		},
+// action opens the service for a change of it, and returns its file.
+func action(change func(*systemd.Service, context.Context) error) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		s, err := systemd.Open()
+		if err != nil {
+			return "", err
+		}
+		return s.File(), explain(change(s, ctx))
 	}
+}
+
+func do(verb string) func(*systemd.Service, context.Context) error {
+	return func(s *systemd.Service, ctx context.Context) error { return s.Do(ctx, verb) }
 }
 
 func newServiceInstallCommand() *cobra.Command {

@@ -34,6 +34,23 @@ type Services struct {
 	Missing error
 }
 
+// NewActionCommand returns a command that changes the service. do returns the file that registers it, and done says
+// what happened to that.
+func (s Services) NewActionCommand(verb, short, done string, do func(ctx context.Context) (file string, err error)) *cobra.Command {
+	return &cobra.Command{
+		Use: verb, Short: short, Args: NoArgs,
+		Example: "  sudo " + s.Program + " service " + verb,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := do(cmd.Context())
+			if err != nil {
+				return err
+			}
+			cmd.Printf("%s %s.\n", done, file)
+			return nil
+		},
+	}
+}
+
 // Exit codes of service status, as in systemctl and the LSB.
 const (
 	exitNotRunning   = 3

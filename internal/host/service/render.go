@@ -67,10 +67,6 @@ func wantedBy(o Options) string {
 	return "multi-user.target"
 }
 
-// unitPath quotes a value as one word of a list of paths in a unit. In such a list, $ is not
-// special.
-func unitPath(value string) string { return strings.ReplaceAll(initsystem.UnitQuote(value), "$$", "$") }
-
 func xmlEscape(value string) string {
 	var buf bytes.Buffer
 	_ = xml.EscapeText(&buf, []byte(value)) // writing to a buffer cannot fail
@@ -130,7 +126,7 @@ func (s *systemd) renderUpdates(version int) (path, unit []byte) {
 	values := map[string]string{
 		"Program": DefaultName, "Name": initsystem.UnitEscape(o.Name), "Description": displayName,
 		"Request": initsystem.UnitEscape(o.Updates.Request), "Journal": initsystem.UnitEscape(o.Updates.Journal),
-		"Root": unitPath(o.Updates.Root), "State": unitPath(o.Updates.State),
+		"Root": initsystem.UnitPath(o.Updates.Root), "State": initsystem.UnitPath(o.Updates.State),
 		"ExecStart": initsystem.UnitCommand(updateArguments(o)...), "EnvironmentFile": initsystem.UnitEscape(s.EnvironmentFile()),
 		"ProtectHome": initsystem.ProtectHome(o.Updates.Root, o.Config), "WantedBy": wantedBy(o),
 	}

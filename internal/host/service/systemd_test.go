@@ -63,16 +63,6 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-func TestWordsOfUnits(t *testing.T) {
-	for value, want := range map[string]string{
-		"/usr/bin/agent": "/usr/bin/agent", "/a b": `"/a b"`, "100%": "100%%", "$HOME": "$$HOME", `a"b\c`: `"a\"b\\c"`, "": `""`,
-	} {
-		if got := initsystem.UnitQuote(value); got != want {
-			t.Errorf("%q became %s, want %s", value, got, want)
-		}
-	}
-}
-
 func userService(t *testing.T, commands *scripted) *systemd {
 	t.Helper()
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())

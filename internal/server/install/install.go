@@ -61,7 +61,7 @@ type installer struct {
 	// runs returns the output of a server's command.
 	runs func(ctx context.Context, program string, args ...string) (string, error)
 	// purge removes configuration, data and account.
-	purge func() error
+	purge func(ctx context.Context) error
 }
 
 // Run installs, upgrades or removes the server, depending on the options.
@@ -240,7 +240,7 @@ func (i *installer) remove(ctx context.Context) error {
 	i.say("Removed the server from %s.", i.Dir)
 	if i.Purge {
 		i.say("Deleting /var/lib/%s, with the data and the key of all secrets.", program)
-		return i.purge()
+		return i.purge(ctx)
 	}
 	i.say("Kept configuration and data (--purge removes them): /etc/%[1]s /var/lib/%[1]s", program)
 	return nil
@@ -248,7 +248,7 @@ func (i *installer) remove(ctx context.Context) error {
 
 // purge deletes the data, the configuration file and the account of the service. A link to data in another
 // place is removed alone.
-func purge() error {
+func purge(ctx context.Context) error {
 	dir := "/var/lib/" + program
 	err := errors.Join(os.RemoveAll(dir), os.RemoveAll("/etc/"+program+"/workflow-server.yaml"))
 	if err != nil {
@@ -259,7 +259,7 @@ func purge() error {
 	if err != nil || account.HomeDir != dir || runtime.GOOS != "linux" {
 		return nil //nolint:nilerr // there is no account of the service
 	}
-	_, err = initsystem.Exec{}.Run(context.Background(), "userdel", program)
+	_, err = initsystem.Exec{}.Run(ctx, "userdel", program)
 	return err
 }
 

@@ -63,7 +63,7 @@ func newInstaller(t *testing.T) (*installer, *fake, *bytes.Buffer) {
 	f := &fake{describe: initsystem.ErrNotInstalled}
 	i := &installer{
 		Options: Options{Dir: filepath.Join(t.TempDir(), "opt"), Out: out, Err: out}, service: f, links: filepath.Join(t.TempDir(), "bin"),
-		purge: func() error { f.calls = append(f.calls, "purge"); return nil },
+		purge: func(context.Context) error { f.calls = append(f.calls, "purge"); return nil },
 	}
 	f.i = i
 	i.runs = func(_ context.Context, path string, args ...string) (string, error) {

@@ -98,7 +98,7 @@ func (s *Service) Packaged() bool {
 // render returns the unit for a program.
 func render(program string) []byte {
 	return initsystem.Fill(unitText, map[string]string{
-		"Program": initsystem.UnitQuote(program), "Account": Name,
+		"Program": initsystem.UnitPath(program), "Account": Name,
 		"Config": "/etc/" + Name + "/workflow-server.yaml", "EnvironmentFile": "/etc/" + Name + "/" + Name + ".env",
 		"ProtectHome": initsystem.ProtectHome(program),
 	}, nil)

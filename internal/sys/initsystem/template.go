@@ -40,21 +40,29 @@ func Fill(text string, values map[string]string, conditions map[string]bool) []b
 // UnitEscape escapes a value so that systemd does not expand it (systemd.unit(5), specifiers).
 func UnitEscape(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
-// UnitQuote quotes a value as one word of a command line in a unit (systemd.service(5), command
-// lines).
-func UnitQuote(value string) string {
-	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$", "\t", `\t`).Replace(value)
+// UnitPath quotes a value as one word of a unit in which $ is not special: a path, or the program of a command
+// line.
+func UnitPath(value string) string {
+	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "\t", `\t`).Replace(value)
 	if strings.ContainsAny(value, " \t'\";\\") || value == "" {
 		return `"` + escaped + `"`
 	}
 	return escaped
 }
 
-// UnitCommand returns a command line for a unit.
+// unitArgument quotes a value as one argument of a command line in a unit, in which systemd expands variables
+// (systemd.service(5), command lines).
+func unitArgument(value string) string { return strings.ReplaceAll(UnitPath(value), "$", "$$") }
+
+// UnitCommand returns a command line for a unit. The first argument is the program.
 func UnitCommand(arguments ...string) string {
 	quoted := make([]string, len(arguments))
 	for i, argument := range arguments {
-		quoted[i] = UnitQuote(argument)
+		if i == 0 {
+			quoted[i] = UnitPath(argument)
+		} else {
+			quoted[i] = unitArgument(argument)
+		}
 	}
 	return strings.Join(quoted, " ")
 }

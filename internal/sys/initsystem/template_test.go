@@ -17,3 +17,17 @@ func TestFill(t *testing.T) {
 		}
 	}
 }
+
+func TestWordsOfUnits(t *testing.T) {
+	for value, want := range map[string]string{
+		"/usr/bin/agent": "/usr/bin/agent", "/a b": `"/a b"`, "100%": "100%%", "$HOME": "$HOME", `a"b\c`: `"a\"b\\c"`, "": `""`,
+	} {
+		if got := UnitPath(value); got != want {
+			t.Errorf("%q became %s, want %s", value, got, want)
+		}
+	}
+	// systemd expands variables only in the arguments.
+	if got, want := UnitCommand("/a $b", "run", "$c d"), `"/a $b" run "$$c d"`; got != want {
+		t.Errorf("the command is %s, want %s", got, want)
+	}
+}
