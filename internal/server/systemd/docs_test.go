@@ -36,7 +36,7 @@ func TestDocumentedService(t *testing.T) {
 	if s := At("/usr/bin/" + Name); config != s.ConfigFile() || "/"+dataDir != "/var/lib/"+setting("StateDirectory") {
 		t.Errorf("the unit has the configuration %s and the data in %s", config, setting("StateDirectory"))
 	}
-	for _, code := range strings.Fields(setting("RestartPreventExitStatus")) {
+	for code := range strings.FieldsSeq(setting("RestartPreventExitStatus")) {
 		if !regexp.MustCompile(`except after the exit codes (\d .*)?` + code + ` \(`).MatchString(strings.ReplaceAll(page, "\n", " ")) {
 			t.Errorf("docs/server-install.md does not say that systemd does not restart the server after the exit code %s", code)
 		}
