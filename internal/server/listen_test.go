@@ -62,28 +62,33 @@ func TestTLS(t *testing.T) {
 	stop := run(t, s)
 	defer func() { must.OK(t, stop()) }()
 
-	with := func(a *testcert.Authority, latest uint16) *http.Client {
-		transport := &http.Transport{DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: a.Pool(), MaxVersion: latest}}
+	with := func(a *testcert.Authority) *http.Client {
+		transport := &http.Transport{DisableKeepAlives: true, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: a.Pool(), MinVersion: tls.VersionTLS12}}
 		return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
 	if !strings.HasPrefix(s.URL(), "https://127.0.0.1:") {
 		t.Fatalf("the server's URL is %s", s.URL())
 	}
-	res := fetch(t, with(ca, 0), http.MethodGet, s.URL()+"/healthz", nil)
+	res := fetch(t, with(ca), http.MethodGet, s.URL()+"/healthz", nil)
 	if res.StatusCode != http.StatusOK || res.ProtoMajor != 2 || res.Header.Get("Strict-Transport-Security") != strictTransport {
 		t.Errorf("%s %s, header %v", res.Proto, res.Status, res.Header)
 	}
-	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL()+"/healthz", nil))(t)
-	if res, err := with(ca, tls.VersionTLS11).Do(req); err == nil {
-		res.Body.Close()
-		t.Error("TLS 1.1 is accepted")
+	for version, want := range map[uint16]bool{tls.VersionTLS10: false, tls.VersionTLS11: false, tls.VersionTLS12: true, tls.VersionTLS13: true} {
+		dialer := tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool(), MinVersion: version, MaxVersion: version}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", s.listener.Addr().String())
+		if err == nil {
+			_ = conn.Close()
+		}
+		if (err == nil) != want {
+			t.Errorf("%s: %v", tls.VersionName(version), err)
+		}
 	}
 	must.OK(t, testcert.Write(must.Get(next.Issue(&x509.Certificate{}, "127.0.0.1"))(t), cert, key))
-	if res := fetch(t, with(next, 0), http.MethodGet, s.URL()+"/healthz", nil); res.StatusCode != http.StatusOK {
+	if res := fetch(t, with(next), http.MethodGet, s.URL()+"/healthz", nil); res.StatusCode != http.StatusOK {
 		t.Errorf("after the renewal: %s", res.Status)
 	}
 
-	browser := with(ca, 0)
+	browser := with(ca)
 	res = fetch(t, browser, http.MethodGet, plain+"/acme/box?tab=drift", http.Header{"Host": {"evil.example"}})
 	if res.StatusCode != http.StatusPermanentRedirect || res.Header.Get("Location") != s.URL()+"/acme/box?tab=drift" {
 		t.Errorf("the redirect is %s to %s", res.Status, res.Header.Get("Location"))
