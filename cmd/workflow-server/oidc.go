@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -35,7 +36,7 @@ func newOIDCKeysCommand(s source) *cobra.Command {
 	}
 	var asJSON bool
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	load := s.flags(cmd, "data_dir", "database", "master_key_file")
+	load := s.flags(cmd, keySettings...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withIssuer(cmd, load, func(s *issuer.Service) error { return printKeys(cmd, s, asJSON) })
 	}
@@ -55,7 +56,7 @@ the keys again, and might reject new tokens until then. If the documents are exp
 them immediately afterwards.`,
 		Args: operator.NoArgs,
 	}
-	load := s.flags(cmd, "data_dir", "database", "master_key_file")
+	load := s.flags(cmd, keySettings...)
 	revoke := cmd.Flags().Bool("revoke", false, "replace all keys at once")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withIssuer(cmd, load, func(s *issuer.Service) error {
@@ -82,7 +83,7 @@ this at least once per day, so that each new key is public before it signs.`,
 		Example: "  workflow-server oidc export /srv/oidc",
 		Args:    operator.OneArg("the directory"),
 	}
-	load := s.flags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
+	load := s.flags(cmd, append(slices.Clone(keySettings), "external_url", "oidc_issuer_url")...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
 			if err := s.Export(cmd.Context(), args[0]); err != nil {
@@ -104,7 +105,7 @@ database. The check fails if the URL does not use https, cannot be reached from 
 lacks a key. It cannot check whether the URL is reachable from the internet.`,
 		Args: operator.NoArgs,
 	}
-	load := s.flags(cmd, "data_dir", "database", "master_key_file", "external_url", "oidc_issuer_url")
+	load := s.flags(cmd, append(slices.Clone(keySettings), "external_url", "oidc_issuer_url")...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
 			if err := s.Check(cmd.Context(), &outbound.Client{Reach: outbound.Reach{Anywhere: true}}); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 )
 
@@ -20,7 +22,7 @@ func newSecretsCommand(s source) *cobra.Command {
 older keys stay readable. A running server uses the new key after its next start.`,
 		Args: operator.NoArgs,
 	}
-	load := s.flags(rotate, "data_dir", "database", "master_key_file")
+	load := s.flags(rotate, keySettings...)
 	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, _ *logrus.Entry) error {
 			keys, err := server.OpenSecrets(cmd.Context(), cfg, db)
@@ -30,7 +32,61 @@ older keys stay readable. A running server uses the new key after its next start
 			return keys.Rotate(cmd.Context())
 		})
 	}
-	return operator.Group(&cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets", Example: "  workflow-server secrets rotate"}, rotate)
+	return operator.Group(&cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets", Example: "  workflow-server secrets rotate"}, rotate, newReplaceMasterKeyCommand(s))
+}
+
+// keySettings are the settings with which a command opens the key ring.
+var keySettings = []string{"data_dir", "database", "master_key_file", "master_key_command"}
+
+func newReplaceMasterKeyCommand(s source) *cobra.Command {
+	var next keyring.Source
+	var finish bool
+	cmd := &cobra.Command{
+		Use:   "replace-master-key {--new-file FILE | --new-command COMMAND | --finish}",
+		Short: "Replace the master key without stopping the servers",
+		Long: `Replace the master key in three steps:
+
+1. With --new-file or --new-command, make the new key valid beside the current one. A file that does not exist is
+   created with a new key.
+2. Name the new key in the settings of each server, and restart one after another.
+3. With --finish, end the validity of the old key. A backup from before still needs it.`,
+		Example: `  workflow-server secrets replace-master-key --new-file /etc/workflow-server/master-key-2
+  workflow-server secrets replace-master-key --finish`,
+		Args: operator.NoArgs,
+	}
+	cmd.Flags().StringVar(&next.File, "new-file", "", "the `file` with the new key")
+	cmd.Flags().StringVar(&next.Command, "new-command", "", "the shell `command` that prints the new key")
+	cmd.Flags().BoolVar(&finish, "finish", false, "end the validity of the old key")
+	cmd.MarkFlagsOneRequired("new-file", "new-command", "finish")
+	cmd.MarkFlagsMutuallyExclusive("new-file", "new-command", "finish")
+	load := s.flags(cmd, keySettings...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, _ *logrus.Entry) error {
+			ctx := cmd.Context()
+			keys, err := server.OpenSecrets(ctx, cfg, db)
+			if err != nil {
+				return err
+			}
+			if finish {
+				if err := keys.RetireMaster(ctx); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "The old master key is no longer valid. Keep it as long as backups that need it.")
+				return err
+			}
+			next.Create = true
+			key, err := next.Load(ctx)
+			if err != nil {
+				return err
+			}
+			if err := keys.AddMaster(ctx, key); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is a second master key now. Name it in the settings of all servers, restart them, and then run this command with --finish.\n", next)
+			return err
+		})
+	}
+	return cmd
 }
 
 // withDatabase runs work on the configured database. A server may be using the database at the same

@@ -171,7 +171,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
 		return nil, err
 	}
-	shown, err := newMirror(s.cfg, version)
+	shown, err := newMirror(s.cfg, secrets, version)
 	if err != nil {
 		return nil, err
 	}
@@ -339,8 +339,8 @@ func CheckFiles(cfg config.Config) error {
 		_, err := openid.Load(cfg.SignInFile)
 		errs = append(errs, err)
 	}
-	if cfg.MasterKeyFile != "" {
-		_, err := keyring.LoadMasterKey(cfg.MasterKeyFile, false)
+	if key := cfg.MasterKey(); !key.Create && key.Command == "" { // a check must not call a service
+		_, err := key.Load(context.Background())
 		errs = append(errs, err)
 	}
 	if cfg.TLSCert != "" {
@@ -357,7 +357,7 @@ func CheckFiles(cfg config.Config) error {
 // is missing and the database is not shared: on a shared database, a server with a new key could
 // not read the other servers' secrets.
 func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring.Ring, error) {
-	key, err := keyring.LoadMasterKey(cfg.MasterKey(), cfg.MasterKeyFile == "")
+	key, err := cfg.MasterKey().Load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -365,12 +365,8 @@ func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring
 }
 
 // newMirror returns what shows the doctor how its requests arrive.
-func newMirror(cfg config.Config, version string) (mirror.Server, error) {
-	master, err := keyring.LoadMasterKey(cfg.MasterKey(), false)
-	if err != nil {
-		return mirror.Server{}, err
-	}
-	key, err := keyring.Derive(master, mirror.Purpose)
+func newMirror(cfg config.Config, secrets *keyring.Ring, version string) (mirror.Server, error) {
+	key, err := secrets.Derive(mirror.Purpose)
 	host, _ := os.Hostname() // tells servers apart for people
 	return mirror.Server{Key: key, Trust: cfg.Trust(), Instance: mirror.NewInstance(), Host: host, Version: version}, err
 }

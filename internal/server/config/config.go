@@ -13,6 +13,7 @@ import (
 
 	"workflowagent/internal/server/api/clientaddr"
 	"workflowagent/internal/server/identity/issuer"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/settings"
@@ -46,6 +47,7 @@ type Config struct {
 	SignInFile           string // "" is none
 	Organization         string
 	MasterKeyFile        string // "" is a file in DataDir, created if missing
+	MasterKeyCommand     string // "" means MasterKeyFile
 	MetricsToken         settings.Secret
 	MetricsTokenFile     string // read by Load
 	LogLevel             logrus.Level
@@ -178,10 +180,12 @@ func (c Config) DSN() string {
 	return u.String()
 }
 
-// MasterKey returns the path of the file with the master key. The server creates the file if it is in the
-// data directory.
-func (c Config) MasterKey() string {
-	return cmp.Or(c.MasterKeyFile, filepath.Join(c.DataDir, "master-key"))
+// MasterKey returns where the master key comes from. The server creates the file if it is in the data directory.
+func (c Config) MasterKey() keyring.Source {
+	if c.MasterKeyCommand != "" {
+		return keyring.Source{Command: c.MasterKeyCommand}
+	}
+	return keyring.Source{File: cmp.Or(c.MasterKeyFile, filepath.Join(c.DataDir, "master-key")), Create: c.MasterKeyFile == ""}
 }
 
 // Console returns the URL of the console.

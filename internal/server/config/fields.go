@@ -142,6 +142,10 @@ not on the command line.`,
 		Doc: `The file with the master key, which encrypts all secrets: 32 bytes in base64. Servers that share
 a database need the same key.`,
 	}, {
+		Key: "master_key_command", Value: &c.MasterKeyCommand, DefaultText: "none", Example: "vault kv get -field=key secret/workflow-server",
+		Doc: `A shell command that prints the master key, instead of a file. The server runs it when it starts, for at
+most a minute.`,
+	}, {
 		Key: "organization", Value: &c.Organization, Default: "organization",
 		Doc: `The name of the organization that the first start creates.`,
 	}}

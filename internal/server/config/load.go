@@ -181,6 +181,9 @@ func (c Config) validate(problems *settings.Problems) {
 	if c.Source("database").Kind == settings.FromFlag && c.Database.HasPassword() {
 		fail("database", "contains a password, and other users can read a program's arguments: remove the password from the URL, and use database_password_file or "+envPrefix+"DATABASE_PASSWORD")
 	}
+	if c.MasterKeyFile != "" && c.MasterKeyCommand != "" {
+		fail("master_key_command", "is set in addition to master_key_file: remove one of them")
+	}
 	c.validateTLS(fail)
 	if err := c.Trust().Check(); err != nil {
 		fail("client_address", err.Error())

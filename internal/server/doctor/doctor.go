@@ -77,6 +77,7 @@ type examination struct {
 	readable bool // whether the configuration could be read
 	user     account
 
+	master  []byte         // key
 	key     []byte         // key; of the mirror
 	self    mirror.Seen    // server
 	running bool           // server

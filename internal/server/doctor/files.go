@@ -91,26 +91,31 @@ func (e *examination) checkFiles(context.Context) checkup.Result {
 	return checkup.OK("the server's " + e.user.String() + " can read " + strings.Join(names, ", "))
 }
 
-func (e *examination) checkKey(context.Context) checkup.Result {
-	path := e.cfg.MasterKey()
-	master, err := keyring.LoadMasterKey(path, false)
+func (e *examination) checkKey(ctx context.Context) checkup.Result {
+	source := e.cfg.MasterKey()
+	create := source.Create
+	source.Create = false // an examination changes nothing
+	master, err := source.Load(ctx)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && e.cfg.MasterKeyFile == "":
-		return checkup.Skip(path + " does not exist yet; the first start creates it")
+	case errors.Is(err, fs.ErrNotExist) && create:
+		return checkup.Skip(source.File + " does not exist yet; the first start creates it")
 	case errors.Is(err, fs.ErrNotExist):
-		return fail(keyMissing, path+" does not exist", "restore the key; for a new installation, create it with: openssl rand -base64 32")
+		return fail(keyMissing, source.File+" does not exist", "restore the key; for a new installation, create it with: openssl rand -base64 32")
 	case errors.Is(err, fs.ErrPermission):
-		return fail(fileUnreadable, fmt.Sprintf("%s cannot be read: %v", path, checkup.Reason(err)), "run doctor as root or as the server's user")
+		return fail(fileUnreadable, fmt.Sprintf("%s cannot be read: %v", source.File, checkup.Reason(err)), "run doctor as root or as the server's user")
+	case err != nil && source.Command != "":
+		return fail(keyInvalid, err.Error(), "correct master_key_command; doctor ran it as this user")
 	case err != nil:
 		return fail(keyInvalid, err.Error(), "restore the key from its copy: without it, all stacks lose their secrets")
 	}
+	e.master = master
 	if e.key, err = keyring.Derive(master, mirror.Purpose); err != nil {
 		return fail(keyInvalid, err.Error(), "restore the key from its copy")
 	}
-	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o007 != 0 {
-		return warn(keyInvalid, fmt.Sprintf("%s can be read by other users (mode %04o)", path, info.Mode().Perm()), "run chmod o= on it; if others may have read it, create a new installation")
+	if info, err := os.Stat(source.File); source.File != "" && err == nil && info.Mode().Perm()&0o007 != 0 {
+		return warn(keyInvalid, fmt.Sprintf("%s can be read by other users (mode %04o)", source.File, info.Mode().Perm()), "run chmod o= on it; if others may have read it, create a new installation")
 	}
-	return checkup.OK(path + " contains a key")
+	return checkup.OK(source.String() + " contains a key")
 }
 
 // checkKeyRing checks that the master key is the database's.
@@ -118,11 +123,7 @@ func (e *examination) checkKeyRing(ctx context.Context) checkup.Result {
 	if e.db == nil || len(e.key) == 0 {
 		return checkup.Skip("no server has set up the database yet")
 	}
-	master, err := keyring.LoadMasterKey(e.cfg.MasterKey(), false)
-	if err == nil {
-		err = keyring.Check(ctx, e.db, master)
-	}
-	switch {
+	switch err := keyring.Check(ctx, e.db, e.master); {
 	case errors.Is(err, store.ErrNotFound):
 		return checkup.Skip("the first start creates the key ring")
 	case err != nil:

@@ -98,6 +98,12 @@ func (tx *Tx) AddInstallation(name string, value []byte) error {
 	return err
 }
 
+// DeleteInstallation deletes a named value of the installation, if it is set.
+func (tx *Tx) DeleteInstallation(name string) error {
+	_, err := tx.Exec("DELETE FROM installation WHERE name = $1", name)
+	return err
+}
+
 // InsertOrganization adds an organization, or returns [ErrConflict] if another one has or has had the name.
 func (tx *Tx) InsertOrganization(o Organization) error {
 	if err := tx.checkFormerName(o.Name); err != nil {

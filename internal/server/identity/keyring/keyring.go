@@ -4,40 +4,33 @@ package keyring
 import (
 	"bytes"
 	"context"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"strings"
 	"sync"
 
 	"github.com/tink-crypto/tink-go/v2/aead"
-	"github.com/tink-crypto/tink-go/v2/aead/subtle"
 	"github.com/tink-crypto/tink-go/v2/keyset"
 	"github.com/tink-crypto/tink-go/v2/tink"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
-	"workflowagent/internal/sys/boundedfile"
 )
 
-const keyRingName = "secrets-key-ring"
-
-// masterKeySize is the size of the master key in bytes (AES-256).
-const masterKeySize = 32
+const (
+	keyRingName = "secrets-key-ring"
+	// nextRingName is the same ring, wrapped by the master key that replaces the current one.
+	nextRingName = "secrets-key-ring-next"
+)
 
 // Ring encrypts stack secrets. The database stores the ring's keys, so that servers share the ring.
 // The keys are wrapped by a master key outside the database, so that a copy of the database alone
 // reveals no secrets. Each ciphertext is bound to a scope, such as its stack's id, and cannot be
 // decrypted for another one.
 type Ring struct {
-	db     *store.DB
-	master tink.AEAD
+	db        *store.DB
+	masterKey []byte
+	master    tink.AEAD
 
 	mu   sync.RWMutex
 	ring tink.AEAD
@@ -45,14 +38,11 @@ type Ring struct {
 
 // Open unwraps a database's key ring with a 32-byte master key. It creates the ring if necessary.
 func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
-	if len(masterKey) != masterKeySize {
-		return nil, fmt.Errorf("the master key has %d bytes instead of %d", len(masterKey), masterKeySize)
-	}
-	master, err := subtle.NewAESGCM(masterKey)
+	master, err := newMaster(masterKey)
 	if err != nil {
-		return nil, fmt.Errorf("preparing the master key: %w", err)
+		return nil, err
 	}
-	s := &Ring{db: db, master: master}
+	s := &Ring{db: db, masterKey: masterKey, master: master}
 	// Only the first start writes: a write with the scope of the server waits for those of all servers, and
 	// a server can start because another one has stopped during a write.
 	if err := s.load(ctx); !errors.Is(err, store.ErrNotFound) {
@@ -76,11 +66,7 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 func (s *Ring) load(ctx context.Context) error { return s.db.Read(ctx, s.loadIn) }
 
 func (s *Ring) loadIn(tx *store.Tx) error {
-	wrapped, err := tx.Installation(keyRingName)
-	if err != nil {
-		return fmt.Errorf("reading the key ring: %w", err)
-	}
-	h, err := s.unwrap(wrapped)
+	_, h, err := s.find(tx)
 	if err != nil {
 		return err
 	}
@@ -94,9 +80,32 @@ func (s *Ring) loadIn(tx *store.Tx) error {
 	return nil
 }
 
-func (s *Ring) wrap(h *keyset.Handle) ([]byte, error) {
+// find returns the ring that the master key unwraps, and the name under which it is stored.
+func (s *Ring) find(tx *store.Tx) (name string, h *keyset.Handle, err error) {
+	wrapped, err := tx.Installation(keyRingName)
+	if err != nil {
+		return "", nil, fmt.Errorf("reading the key ring: %w", err)
+	}
+	h, wrong := s.unwrap(wrapped)
+	if wrong == nil {
+		return keyRingName, h, nil
+	}
+	wrapped, err = tx.Installation(nextRingName)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil, wrong
+	}
+	if err != nil {
+		return "", nil, fmt.Errorf("reading the key ring: %w", err)
+	}
+	h, err = s.unwrap(wrapped)
+	return nextRingName, h, err
+}
+
+func (s *Ring) wrap(h *keyset.Handle) ([]byte, error) { return wrapWith(s.master, h) }
+
+func wrapWith(master tink.AEAD, h *keyset.Handle) ([]byte, error) {
 	var buf bytes.Buffer
-	err := h.Write(keyset.NewBinaryWriter(&buf), s.master)
+	err := h.Write(keyset.NewBinaryWriter(&buf), master)
 	return buf.Bytes(), fault.While(err, "wrapping the key ring")
 }
 
@@ -112,12 +121,11 @@ func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 // readable.
 func (s *Ring) Rotate(ctx context.Context) error {
 	err := s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		wrapped, err := tx.Installation(keyRingName)
+		_, h, err := s.find(tx)
 		if err != nil {
 			return err
 		}
-		h, err := s.unwrap(wrapped)
-		if err != nil {
+		if err := notReplacing(tx); err != nil {
 			return err
 		}
 		m := keyset.NewManagerFromHandle(h)
@@ -131,7 +139,8 @@ func (s *Ring) Rotate(ctx context.Context) error {
 		if h, err = m.Handle(); err != nil {
 			return fmt.Errorf("reading the new key ring: %w", err)
 		}
-		if wrapped, err = s.wrap(h); err != nil {
+		wrapped, err := s.wrap(h)
+		if err != nil {
 			return err
 		}
 		return tx.SetInstallation(keyRingName, wrapped)
@@ -181,53 +190,12 @@ func (s *Ring) decrypt(stackID string, ciphertext []byte, load func() error) ([]
 	return pt, nil
 }
 
-// maxKeyFile is the size of the largest file with a master key, in bytes. Real ones are much smaller.
-const maxKeyFile = 4 << 10
-
-// LoadMasterKey reads a base64 master key from a file. If the file does not exist and create is
-// set, it creates a key that only its owner can read.
-func LoadMasterKey(path string, create bool) ([]byte, error) {
-	data, err := boundedfile.Read(path, maxKeyFile)
-	if errors.Is(err, fs.ErrNotExist) && create {
-		return createMasterKey(path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the master key: %w", err)
-	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(data)))
-	if err != nil || len(key) != masterKeySize {
-		return nil, fmt.Errorf("the file %s must contain a master key: %d bytes in base64", path, masterKeySize)
-	}
-	return key, nil
-}
-
-// Derive returns a key for one purpose, which does not reveal the master key.
-func Derive(masterKey []byte, purpose string) ([]byte, error) {
-	key, err := hkdf.Key(sha256.New, masterKey, nil, purpose, sha256.Size)
-	return key, fault.While(err, "deriving a key")
-}
-
 // Check returns an error if the master key does not unwrap the database's key ring, and
 // [store.ErrNotFound] if the database has none yet. It changes nothing.
 func Check(ctx context.Context, db *store.DB, masterKey []byte) error {
-	master, err := subtle.NewAESGCM(masterKey)
+	master, err := newMaster(masterKey)
 	if err != nil {
-		return fmt.Errorf("preparing the master key: %w", err)
+		return err
 	}
 	return (&Ring{db: db, master: master}).load(ctx)
-}
-
-func createMasterKey(path string) ([]byte, error) {
-	key := make([]byte, masterKeySize)
-	rand.Read(key)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("creating the master key: %w", err)
-	}
-	_, err = f.WriteString(base64.StdEncoding.EncodeToString(key) + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
-		return nil, fmt.Errorf("writing the master key: %w", err)
-	}
-	return key, nil
 }

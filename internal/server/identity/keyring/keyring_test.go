@@ -3,6 +3,8 @@ package keyring_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
@@ -75,14 +78,14 @@ func TestTheKeyRingIsWrapped(t *testing.T) {
 
 func TestMasterKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "master-key")
-	if _, err := keyring.LoadMasterKey(path, false); err == nil {
+	if _, err := (keyring.Source{File: path}).Load(t.Context()); err == nil {
 		t.Error("a missing key was created")
 	}
-	first, err := keyring.LoadMasterKey(path, true)
+	first, err := keyring.Source{File: path, Create: true}.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := keyring.LoadMasterKey(path, true)
+	again, err := keyring.Source{File: path, Create: true}.Load(t.Context())
 	if err != nil || !bytes.Equal(first, again) || len(first) != 32 {
 		t.Errorf("the key changed: %v", err)
 	}
@@ -96,10 +99,10 @@ func TestMasterKeyFile(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keyring.LoadMasterKey(pipe, false); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := (keyring.Source{File: pipe}).Load(t.Context()); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a named pipe: %v", err)
 	}
-	if _, err := keyring.LoadMasterKey(path, true); err == nil || strings.Contains(err.Error(), "hunter2") {
+	if _, err := (keyring.Source{File: path, Create: true}).Load(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a broken key file = %v", err)
 	}
 }
@@ -142,4 +145,85 @@ func TestStartDuringWrite(t *testing.T) {
 	if err != nil {
 		t.Errorf("a start waits for the write of another server: %v", err)
 	}
+}
+
+func TestMasterKeyCommand(t *testing.T) {
+	key := bytes.Repeat([]byte{7}, 32)
+	text := base64.StdEncoding.EncodeToString(key)
+	for command, want := range map[string]string{
+		"echo " + text: "",
+		"printf %s " + text + "; echo warning >&2":              "",
+		"echo " + text + "; echo denied by the KMS >&2; exit 3": "exit status 3: denied by the KMS",
+		"exit 4":                "exit status 4",
+		"echo hunter2":          "must contain a master key",
+		"yes " + text:           "prints more than 65536 bytes",
+		"echo no such key >&2":  "must contain a master key",
+		"exec /no/such/program": "not found",
+	} {
+		got, err := keyring.Source{Command: command}.Load(t.Context())
+		switch {
+		case want == "" && (err != nil || !bytes.Equal(got, key)):
+			t.Errorf("%s: %v", command, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %q", command, err, want)
+		case err != nil && (strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "hunter2")):
+			t.Errorf("%s: the error shows the key: %v", command, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (keyring.Source{Command: "sleep 300"}).Load(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a canceled command: %v", err)
+	}
+}
+
+// TestReplaceMasterKey replaces the master key of two servers, of which one restarts after the other.
+func TestReplaceMasterKey(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		ctx := t.Context()
+		one, two := open(t, db, 1), open(t, db, 1)
+		secret := must.Get(one.Encrypt(ctx, "stack", []byte("secret")))(t)
+		readable := func(what string, keys *keyring.Ring) {
+			t.Helper()
+			fresh, err := keys.Encrypt(ctx, "stack", []byte("fresh"))
+			for _, ct := range [][]byte{secret, fresh} {
+				if err == nil {
+					_, err = one.Decrypt(ctx, "stack", ct)
+				}
+				if err == nil {
+					_, err = keys.Decrypt(ctx, "stack", ct)
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		refused := func(what string, err error) {
+			t.Helper()
+			if fault.KindOf(err) != fault.KindInvalid {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		next := bytes.Repeat([]byte{2}, 32)
+		refused("the current key again", one.AddMaster(ctx, bytes.Repeat([]byte{1}, 32)))
+		refused("the end of a replacement that has not begun", one.RetireMaster(ctx))
+		must.OK(t, one.AddMaster(ctx, next))
+		must.OK(t, one.AddMaster(ctx, next)) // after a lost answer
+		refused("a new key in the ring, which only the current master key would get", one.Rotate(ctx))
+		refused("the end with the old key", two.RetireMaster(ctx))
+		two = open(t, db, 2)
+		refused("a third key", two.AddMaster(ctx, bytes.Repeat([]byte{3}, 32)))
+		readable("the restarted server", two)
+		readable("a server that starts with the old key", open(t, db, 1))
+		must.OK(t, two.RetireMaster(ctx))
+		if _, err := keyring.Open(ctx, db, bytes.Repeat([]byte{1}, 32)); err == nil {
+			t.Error("the old key still opens the ring")
+		}
+		if err := keyring.Check(ctx, db, next); err != nil {
+			t.Errorf("the new key: %v", err)
+		}
+		one = two
+		must.OK(t, two.Rotate(ctx))
+		readable("after a rotation", open(t, db, 2))
+	})
 }
