@@ -115,7 +115,7 @@ func (e *examination) checkKey(ctx context.Context) checkup.Result {
 	if info, err := os.Stat(source.File); source.File != "" && err == nil && info.Mode().Perm()&0o007 != 0 {
 		return warn(keyInvalid, fmt.Sprintf("%s can be read by other users (mode %04o)", source.File, info.Mode().Perm()), "run chmod o= on it; if others may have read it, create a new installation")
 	}
-	return checkup.OK(source.String() + " contains a key")
+	return checkup.OK(source.String() + " contains a master key")
 }
 
 // checkKeyRing checks that the master key is the database's.
