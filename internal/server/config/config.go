@@ -39,7 +39,7 @@ type Config struct {
 	DataDir              string
 	Database             Database
 	DatabasePassword     settings.Secret
-	DatabaseConns        int // of PostgreSQL
+	DatabaseConns        int    // of PostgreSQL
 	DatabasePasswordFile string // read by Load
 	ExternalURL          string // "" is the listening address
 	ConsoleURL           string // "" follows from ExternalURL
