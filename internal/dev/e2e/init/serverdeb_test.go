@@ -256,7 +256,7 @@ func (s *serverMachine) tooOld(ctx context.Context, t *testing.T) {
 		err := harness.Until(waiting, func() (bool, error) { return s.word(waiting, "systemctl is-active "+serverName) == "failed", nil })
 		out := s.word(ctx, "systemctl show -p NRestarts,ExecMainStatus "+serverName+"; journalctl --no-pager -n 5 -o cat -u "+serverName)
 		if err != nil || !strings.Contains(out, "NRestarts=0") || !strings.Contains(out, "ExecMainStatus=4") || !strings.Contains(out, "install v9.1.0 or later") {
-			t.Errorf("%s: %v\n%s", when, err, out)
+			t.Fatalf("%s: %v\n%s", when, err, out)
 		}
 	}
 	change("INSERT INTO oldest_programs (migration, release) VALUES (9999, 'v9.1.0')")
