@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -10,6 +11,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/agent/executor/process"
+	"workflowagent/internal/sys/procs"
 )
 
 func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error) {
@@ -24,6 +26,14 @@ func newExecutor(c *config.Config, log *logrus.Entry) (executor.Executor, error)
 		runner, err := executor.FindRunner(c.WorkingDirectory)
 		if err != nil {
 			return nil, config.Invalid(err)
+		}
+		hidden, err := procs.Hidden()
+		if err != nil {
+			return nil, err
+		}
+		if hidden {
+			// The agent would take runners for dead and report their jobs as lost while they run.
+			return nil, config.Invalid(errors.New("jobs of deploy_target process need an agent that sees its processes, which this sandbox or the option hidepid of /proc prevents: run customer-managed-workflow-agent service install --process --start"))
 		}
 		return process.New(process.Options{RunnerPath: runner, BaseDir: processDir(c), Workspaces: workspaceDir(c), Log: log})
 	}
