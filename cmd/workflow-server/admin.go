@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/admin"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/termtext"
 )
 
 // through says how administrative commands work, for the help of their groups.
@@ -85,7 +86,7 @@ once. The first administrator is ` + identity.AdminLogin + `.`,
 			default:
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning: neither external_url nor console_url is set: the link contains the address to listen on, which is wrong if the server has been started with another one")
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), address+link.Path)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), termtext.OneLine(address+link.Path, 0))
 			return err
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"workflowagent/internal/checkup"
 	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/doctor"
+	"workflowagent/internal/sys/boundedfile"
 )
 
 func newDoctorCommand(version string, s source) *cobra.Command {
@@ -43,7 +43,7 @@ docs/server-troubleshooting.md explains each finding.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o := o
 		if authorities != "" {
-			text, err := os.ReadFile(authorities)
+			text, err := boundedfile.Read(authorities, 1<<20)
 			if err != nil {
 				return program.Usage(fmt.Errorf("--ca-certificate-file: %w", err))
 			}

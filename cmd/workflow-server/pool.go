@@ -12,6 +12,7 @@ import (
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server/admin"
+	"workflowagent/internal/termtext"
 )
 
 const onlyOrg = "organization of the pool (default: the only one)"
@@ -81,7 +82,7 @@ func printSecret(cmd *cobra.Command, asJSON bool, created any, secret string) er
 	if asJSON {
 		return operator.PrintJSON(cmd.OutOrStdout(), created)
 	}
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), secret)
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), termtext.OneLine(secret, 0))
 	return err
 }
 

@@ -178,6 +178,8 @@ func becomeOwner(cfg config.Config) error {
 	}
 	owner, err := pathowner.Of(place)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && isFile:
+		return &NoDatabaseError{place} // its owner could create it at any time
 	case errors.Is(err, fs.ErrNotExist) || err == nil && owner.UID == 0:
 		return nil
 	case err != nil:

@@ -165,11 +165,13 @@ func (s *Server) prepareHTTP() {
 		handler = withHeader(handler, "Strict-Transport-Security", strictTransport)
 	}
 	s.http = &http.Server{
-		Handler:           handler,
+		Handler:           onlyPaths(handler),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          stdlog.New(httpErrors{s.logOf("http")}, "", 0),
+		// It would read a body without a deadline.
+		DisableGeneralOptionsHandler: true,
+		MaxHeaderBytes:               64 << 10,
+		ErrorLog:                     stdlog.New(httpErrors{s.logOf("http")}, "", 0),
 		// Deadlines of HTTP/2 end streams, not connections whose client reads nothing.
 		HTTP2: &http.HTTP2Config{WriteByteTimeout: time.Minute, SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second, MaxConcurrentStreams: 100},
 	}
@@ -186,8 +188,12 @@ func (s *Server) prepareHTTP() {
 	s.connections = connlimit.HTTP(s.http, most)
 	s.listener = s.connections.Listener(s.cfg.Trust().Listener(s.listener, s.logOf("http")))
 	if s.redirects != nil {
-		s.redirect = &http.Server{Handler: s.answerChallenges(redirect(s.cfg)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second, MaxHeaderBytes: 16 << 10, ErrorLog: s.http.ErrorLog}
-		s.redirects = connlimit.HTTP(s.redirect, connlimit.Small).Listener(s.redirects)
+		s.redirect = &http.Server{
+			Handler:     onlyPaths(s.answerChallenges(redirect(s.cfg))),
+			ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 10 * time.Second,
+			MaxHeaderBytes: 16 << 10, ErrorLog: s.http.ErrorLog, DisableGeneralOptionsHandler: true,
+		}
+		s.redirects = connlimit.HTTP(s.redirect, max(connlimit.Small, most/10)).Listener(s.redirects)
 	}
 }
 
@@ -207,6 +213,20 @@ func withHeader(next http.Handler, name, value string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(name, value)
 		next.ServeHTTP(w, r)
+	})
+}
+
+// onlyPaths refuses requests whose target is no path, such as "*" or another server's URL. It does not wait for their
+// bodies.
+func onlyPaths(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Opaque == "" && strings.HasPrefix(r.URL.Path, "/") {
+			next.ServeHTTP(w, r)
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // HTTP/2 needs none
+		w.Header().Set("Connection", "close")
+		http.Error(w, "The target of the request must be a path.", http.StatusBadRequest)
 	})
 }
 

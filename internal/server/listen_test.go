@@ -107,6 +107,36 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// TestRequestTargets sends requests whose target is no path, and whose body never comes. The server answers at once, and
+// redirects none of them.
+func TestRequestTargets(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	ca := must.Get(testcert.NewAuthority("this year"))(t)
+	must.OK(t, testcert.Write(must.Get(ca.Issue(&x509.Certificate{}, "127.0.0.1"))(t), cert, key))
+	c := must.Get(configWith(t, dir, map[string]string{"tls_cert_file": cert, "tls_key_file": key, "redirect_listen": "127.0.0.1:0"}))(t)
+	s := must.Get(New(t.Context(), c, "v1", storetest.Log(), io.Discard))(t)
+	plain, secure := s.redirects.Addr().String(), s.listener.Addr().String()
+	stop := run(t, s)
+	defer func() { must.OK(t, stop()) }()
+	for name, dial := range map[string]func() (net.Conn, error){
+		"redirect": func() (net.Conn, error) { return (&net.Dialer{}).DialContext(t.Context(), "tcp", plain) },
+		"TLS": func() (net.Conn, error) {
+			return (&tls.Dialer{Config: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}}).DialContext(t.Context(), "tcp", secure)
+		},
+	} {
+		for _, target := range []string{"OPTIONS *", "GET http:.evil.example/x", "GET http:@evil.example/x", "POST *"} {
+			conn := must.Get(dial())(t)
+			must.Get(io.WriteString(conn, target+" HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n"))(t)
+			answer := must.Get(io.ReadAll(conn))(t)
+			if !strings.HasPrefix(string(answer), "HTTP/1.1 400 ") || strings.Contains(string(answer), "Location:") {
+				t.Errorf("%s: %s: %s", name, target, answer)
+			}
+			_ = conn.Close()
+		}
+	}
+}
+
 // TestUnixSocket listens on a socket that an ended server has left, behind a proxy that states the clients' addresses.
 func TestUnixSocket(t *testing.T) {
 	dir := t.TempDir()

@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/sys/pathowner"
 	"workflowagent/internal/sys/peercred"
 	"workflowagent/internal/sys/unixsocket"
+	"workflowagent/internal/termtext"
 )
 
 const (
@@ -233,12 +234,16 @@ func (c *Client) Call(ctx context.Context, operation string, request []byte) ([]
 	case err != nil:
 		return nil, fmt.Errorf("the running server (process %d) did not answer, so the change may or may not have been made: look whether it has before you repeat the command: %w", c.about.PID, err)
 	case status == http.StatusNotFound:
-		return nil, fmt.Errorf("the running server has version %s, which does not know this command of version %s: restart the server if it was upgraded", c.about.Version, c.wanted.Version)
+		return nil, fmt.Errorf("the running server has version %s, which does not know this command of version %s: restart the server if it was upgraded", termtext.OneLine(c.about.Version, 100), c.wanted.Version)
 	case status != http.StatusOK:
 		return nil, problemIn(answer)
 	}
 	return answer, nil
 }
+
+// maxMessage limits the message of a server, in bytes. The server's user could have replaced the server, and must not
+// control the terminal of root.
+const maxMessage = 4 << 10
 
 // problemIn returns the error in an answer, as if it had happened in this process.
 func problemIn(answer []byte) error {
@@ -247,7 +252,7 @@ func problemIn(answer []byte) error {
 	case err != nil || p.Message == "":
 		return errors.New("the server gave an answer that this command does not understand")
 	case p.Kind == "":
-		return errors.New(p.Message)
+		return errors.New(termtext.OneLine(p.Message, maxMessage))
 	}
-	return fault.New(p.Kind, "%s", p.Message)
+	return fault.New(p.Kind, "%s", termtext.OneLine(p.Message, maxMessage))
 }

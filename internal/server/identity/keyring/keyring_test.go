@@ -154,11 +154,12 @@ func TestMasterKeyCommand(t *testing.T) {
 		"echo " + text: "",
 		"printf %s " + text + "; echo warning >&2":              "",
 		"echo " + text + "; echo denied by the KMS >&2; exit 3": "exit status 3: denied by the KMS",
-		"exit 4":                "exit status 4",
-		"echo hunter2":          "must contain a master key",
-		"yes " + text:           "prints more than 65536 bytes",
-		"echo no such key >&2":  "must contain a master key",
-		"exec /no/such/program": "not found",
+		"echo " + text + " >&2; exit 5":                         "exit status 5",
+		"exit 4":                                                "exit status 4",
+		"echo hunter2":                                          "must contain a master key",
+		"yes " + text:                                           "prints more than 65536 bytes",
+		"echo no such key >&2":                                  "must contain a master key",
+		"exec /no/such/program":                                 "not found",
 	} {
 		got, err := keyring.Source{Command: command}.Load(t.Context())
 		switch {
@@ -209,6 +210,7 @@ func TestReplaceMasterKey(t *testing.T) {
 		refused("the end of a replacement that has not begun", one.RetireMaster(ctx))
 		must.OK(t, one.AddMaster(ctx, next))
 		must.OK(t, one.AddMaster(ctx, next)) // after a lost answer
+		refused("another new key", one.AddMaster(ctx, bytes.Repeat([]byte{3}, 32)))
 		refused("a new key in the ring, which only the current master key would get", one.Rotate(ctx))
 		refused("the end with the old key", two.RetireMaster(ctx))
 		two = open(t, db, 2)

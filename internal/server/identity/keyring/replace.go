@@ -29,6 +29,13 @@ func (s *Ring) AddMaster(ctx context.Context, next []byte) error {
 		if name != keyRingName {
 			return errReplacing
 		}
+		if earlier, err := tx.Installation(nextRingName); err == nil {
+			if _, err := (&Ring{master: master}).unwrap(earlier); err != nil {
+				return errReplacing // servers can have the earlier key already
+			}
+		} else if !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
 		wrapped, err := wrapWith(master, h)
 		if err != nil {
 			return err
