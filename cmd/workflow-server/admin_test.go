@@ -452,8 +452,83 @@ func TestHostileDirectories(t *testing.T) {
 	h.dir("home/workflow-server-data", mallory)
 	trap.serve(mallory)(syscall.SIGTERM)
 	trap.refuses(0, program.ExitFailed, "belongs to user 1002", "user", "list")
+	trap.refuses(0, program.ExitFailed, "belongs to user 1002", "secrets", "rotate")
+	trap.refuses(0, program.ExitFailed, "belongs to user 1002", "oidc", "keys")
+	unused := filepath.Join(h.base, "unused-key")
+	trap.refuses(0, program.ExitFailed, "belongs to user 1002", "secrets", "replace-master-key", "--new-file", unused)
+	if _, err := os.Lstat(unused); err == nil {
+		t.Error("a refused command has created a key")
+	}
 	trap.serve(mallory)
 	trap.refuses(0, program.ExitFailed, "belongs to user 1002", "user", "list")
+}
+
+// TestKeysAsRoot runs commands of root that need the keys of a server with another user.
+func TestKeysAsRoot(t *testing.T) {
+	storetest.OnSQLite(t)
+	if self != 0 {
+		t.Skip("only root can become another user")
+	}
+	h := newHost(t)
+	data := h.dir("data", serverUser)
+	file := filepath.Join(h.base, "workflow-server.yaml")
+	configure := func(text string) {
+		t.Helper()
+		must.OK(t, os.WriteFile(file, []byte("data_dir: "+data+"\n"+text), 0o644))
+	}
+	configure("")
+	h.serve(serverUser)(syscall.SIGTERM)
+	h.ok(0, "secrets", "rotate")
+	h.ok(0, "oidc", "keys")
+
+	// The new key is a file that only root can read, and so is the key from then on.
+	keys := h.dir("keys", 0)
+	key := filepath.Join(keys, "master-key-2")
+	h.ok(0, "secrets", "replace-master-key", "--new-file", key)
+	info := must.Get(os.Stat(key))(t)
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Uid != 0 || info.Mode() != 0o600 {
+		t.Errorf("the new key has the mode %s and belongs to user %d", info.Mode(), stat.Uid)
+	}
+	configure("master_key_file: " + key + "\n")
+	h.ok(0, "secrets", "replace-master-key", "--finish")
+	h.ok(0, "secrets", "rotate")
+	configure("master_key_command: cat " + key + "\n")
+	if _, problem, code := h.says(0, "oidc", "rotate"); code != 0 {
+		t.Errorf("oidc rotate ended with %d: %s", code, problem)
+	}
+	configure("")
+	h.refuses(0, program.ExitFailed, "master key", "secrets", "rotate") // the old one
+	must.OK(t, os.Remove(filepath.Join(data, "master-key")))
+	must.OK(t, os.Symlink(key, filepath.Join(data, "master-key")))
+	h.refuses(0, program.ExitFailed, "permission denied", "secrets", "rotate")
+	must.OK(t, os.Remove(filepath.Join(data, "master-key")))
+	configure("master_key_file: " + key + "\nexternal_url: https://deployments.example.com\n")
+
+	// All files belong to the server, which can be exported only to where its user can write.
+	must.OK(t, filepath.WalkDir(data, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if stat, ok := must.Get(entry.Info())(t).Sys().(*syscall.Stat_t); !ok || stat.Uid != serverUser {
+			t.Errorf("%s belongs to user %d", path, stat.Uid)
+		}
+		return nil
+	}))
+	h.refuses(0, program.ExitFailed, "writes as user 1001", "oidc", "export", filepath.Join(keys, "oidc"))
+	h.ok(0, "oidc", "export", h.dir("oidc", serverUser))
+
+	// The server's user leads the database's log to a file of root.
+	secret := filepath.Join(h.base, "secret")
+	must.OK(t, os.WriteFile(secret, []byte("secret"), 0o600))
+	wal := filepath.Join(data, "server.db-wal")
+	_ = os.Remove(wal)
+	must.OK(t, os.Symlink(secret, wal))
+	for _, args := range [][]string{{"secrets", "rotate"}, {"secrets", "replace-master-key", "--finish"}, {"oidc", "rotate"}} {
+		_, _, code := h.says(0, args...)
+		if text := must.Get(os.ReadFile(secret))(t); string(text) != "secret" || code == 0 {
+			t.Errorf("%v ended with %d, and the file of root contains %q", args, code, text)
+		}
+	}
 }
 
 // TestCommandDuringStart starts servers while commands look whether one runs.

@@ -4,19 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"text/tabwriter"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/server"
-	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/outbound"
-	"workflowagent/internal/server/store"
 )
 
 func newOIDCCommand(s source) *cobra.Command {
@@ -79,17 +78,22 @@ func newOIDCExportCommand(s source) *cobra.Command {
 		Short: "Write the issuer's documents to a directory",
 		Long: `Write .well-known/openid-configuration and .well-known/jwks below DIR, for a server that cloud
 providers cannot reach. Publish the content of DIR at the URL in oidc_issuer_url, and repeat
-this at least once per day, so that each new key is public before it signs.`,
+this at least once per day, so that each new key is public before it signs. If root runs the
+command, it writes as the server's user, who needs the right to write to DIR.`,
 		Example: "  workflow-server oidc export /srv/oidc",
 		Args:    operator.OneArg("the directory"),
 	}
 	load := s.flags(cmd, append(slices.Clone(keySettings), "external_url", "oidc_issuer_url")...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return withNamedIssuer(cmd, load, func(s *issuer.Service) error {
-			if err := s.Export(cmd.Context(), args[0]); err != nil {
+			err := s.Export(cmd.Context(), args[0])
+			if errors.Is(err, fs.ErrPermission) {
+				return fmt.Errorf("%w: the command writes as user %d; name a directory to which that user can write", err, os.Geteuid())
+			}
+			if err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "Publish the content of %s at %s.\n", args[0], s.URL())
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "Publish the content of %s at %s.\n", args[0], s.URL())
 			return err
 		})
 	}
@@ -120,12 +124,8 @@ lacks a key. It cannot check whether the URL is reachable from the internet.`,
 
 // withIssuer runs work with the issuer of the configured database.
 func withIssuer(cmd *cobra.Command, load loader, work func(*issuer.Service) error) error {
-	return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, log *logrus.Entry) error {
-		secrets, err := server.OpenSecrets(cmd.Context(), cfg, db)
-		if err != nil {
-			return err
-		}
-		return work(server.NewIssuer(cfg, db, secrets, log))
+	return withSecrets(cmd, load, noPreparation, func(o opened) error {
+		return work(server.NewIssuer(o.cfg, o.db, o.secrets, o.log))
 	})
 }
 

@@ -24,13 +24,7 @@ older keys stay readable. A running server uses the new key after its next start
 	}
 	load := s.flags(rotate, keySettings...)
 	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, _ *logrus.Entry) error {
-			keys, err := server.OpenSecrets(cmd.Context(), cfg, db)
-			if err != nil {
-				return err
-			}
-			return keys.Rotate(cmd.Context())
-		})
+		return withSecrets(cmd, load, noPreparation, func(o opened) error { return o.secrets.Rotate(cmd.Context()) })
 	}
 	return operator.Group(&cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets", Example: "  workflow-server secrets rotate"}, rotate, newReplaceMasterKeyCommand(s))
 }
@@ -61,45 +55,54 @@ func newReplaceMasterKeyCommand(s source) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("new-file", "new-command", "finish")
 	load := s.flags(cmd, keySettings...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withDatabase(cmd, load, func(cfg config.Config, db *store.DB, _ *logrus.Entry) error {
-			ctx := cmd.Context()
-			keys, err := server.OpenSecrets(ctx, cfg, db)
-			if err != nil {
-				return err
+		ctx := cmd.Context()
+		var key []byte
+		loadNext := func() (err error) {
+			if !finish {
+				next.Create = true
+				key, err = next.Load(ctx)
 			}
+			return err
+		}
+		return withSecrets(cmd, load, loadNext, func(o opened) error {
 			if finish {
-				if err := keys.RetireMaster(ctx); err != nil {
+				if err := o.secrets.RetireMaster(ctx); err != nil {
 					return err
 				}
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "The old master key is no longer valid. Keep it as long as backups that need it.")
 				return err
 			}
-			next.Create = true
-			key, err := next.Load(ctx)
-			if err != nil {
+			if err := o.secrets.AddMaster(ctx, key); err != nil {
 				return err
 			}
-			if err := keys.AddMaster(ctx, key); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is a second master key now. Name it in the settings of all servers, restart them, and then run this command with --finish.\n", next)
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is a second master key now. Name it in the settings of all servers, restart them, and then run this command with --finish.\n", next)
 			return err
 		})
 	}
 	return cmd
 }
 
-// withDatabase runs work on the configured database. A server may be using the database at the same
-// time.
-func withDatabase(cmd *cobra.Command, load loader, work func(config.Config, *store.DB, *logrus.Entry) error) error {
+// opened is an installation's database, and what a command needs with it.
+type opened struct {
+	cfg     config.Config
+	db      *store.DB
+	secrets *keyring.Ring
+	log     *logrus.Entry
+}
+
+func noPreparation() error { return nil }
+
+// withSecrets runs work on the configured database, as the user of the server if root runs the command. Before that,
+// prepare runs as root. A server may be using the database at the same time.
+func withSecrets(cmd *cobra.Command, load loader, prepare func() error, work func(opened) error) error {
 	cfg, err := load()
 	if err != nil {
 		return err
 	}
 	log := newLog(cfg, cmd.ErrOrStderr())
-	db, err := server.OpenExistingDatabase(cmd.Context(), cfg, log)
+	db, secrets, err := server.OpenWithSecrets(cmd.Context(), cfg, log, prepare)
 	if err != nil {
 		return err
 	}
-	return errors.Join(work(cfg, db, log), db.Close())
+	return errors.Join(work(opened{cfg, db, secrets, log}), db.Close())
 }

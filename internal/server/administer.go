@@ -20,11 +20,13 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/sys/filelock"
 	"workflowagent/internal/sys/pathowner"
 )
@@ -123,7 +125,11 @@ func (d direct) Call(ctx context.Context, operation string, request []byte) ([]b
 
 func openDirectly(ctx context.Context, cfg config.Config, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error) {
 	uid := os.Getuid()
-	if err := becomeOwner(cfg); err != nil {
+	err := becomeOwner(cfg)
+	if _, unreachable := errors.AsType[*unreachableError](err); unreachable {
+		return nil, nil, fmt.Errorf("no server runs, and %w: start the service, and repeat the command", err)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := checkStopped(cfg); err != nil {
@@ -165,33 +171,97 @@ func checkStopped(cfg config.Config) error {
 // server, the database knows it as the server, and what that user has put into the directory, such as a symbolic link,
 // leads it nowhere that the server could not go.
 func becomeOwner(cfg config.Config) error {
+	become, err := findOwner(cfg)
+	if err != nil {
+		return err
+	}
+	return become()
+}
+
+// findOwner returns a function that does what [becomeOwner] does. Until it is called, this process still reads what
+// only root can read.
+func findOwner(cfg config.Config) (become func() error, err error) {
+	same := func() error { return nil }
 	if os.Geteuid() != 0 {
-		return nil
+		return same, nil
 	}
 	place, isFile := strings.CutPrefix(cfg.DSN(), "sqlite:")
 	if !isFile {
 		place = cfg.DataDir
 	}
-	place, err := filepath.Abs(place)
+	place, err = filepath.Abs(place)
 	if err != nil {
-		return fmt.Errorf("finding the database: %w", err)
+		return nil, fmt.Errorf("finding the database: %w", err)
 	}
 	owner, err := pathowner.Of(place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && isFile:
-		return &NoDatabaseError{place} // its owner could create it at any time
+		return nil, &NoDatabaseError{place} // its owner could create it at any time
 	case errors.Is(err, fs.ErrNotExist) || err == nil && owner.UID == 0:
-		return nil
+		return same, nil
 	case err != nil:
-		return fmt.Errorf("not opening the database as root: %w", err)
+		return nil, fmt.Errorf("not opening the database as root: %w", err)
 	case cfg.Source("data_dir").IsDefault() && cfg.Source("database").IsDefault():
-		return fmt.Errorf("%s belongs to user %d: name the data directory of the server with --data-dir, or in its configuration file", place, owner.UID)
+		return nil, fmt.Errorf("%s belongs to user %d: name the data directory of the server with --data-dir, or in its configuration file", place, owner.UID)
 	}
-	if err := errors.Join(syscall.Setgroups([]int{owner.GID}), syscall.Setgid(owner.GID), syscall.Setuid(owner.UID)); err != nil {
-		return fmt.Errorf("becoming the user of the server: %w", err)
+	return func() error {
+		if err := errors.Join(syscall.Setgroups([]int{owner.GID}), syscall.Setgid(owner.GID), syscall.Setuid(owner.UID)); err != nil {
+			return fmt.Errorf("becoming the user of the server: %w", err)
+		}
+		if _, err := os.Stat(place); isFile && errors.Is(err, fs.ErrPermission) {
+			return &unreachableError{place, owner.UID}
+		}
+		return nil
+	}, nil
+}
+
+// unreachableError means that the user of the server cannot reach its database, such as that of a service of systemd
+// with DynamicUser.
+type unreachableError struct {
+	path string
+	uid  int
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("the server's user %d cannot reach %s outside of the service", e.uid, e.path)
+}
+
+// OpenWithSecrets opens the database of a configuration and its key ring for a command, as the user of the server if
+// root runs it. A server may be using the database at the same time. Before it becomes that user, it loads the master
+// key, which only root may be able to read, and calls asRoot.
+func OpenWithSecrets(ctx context.Context, cfg config.Config, log *logrus.Entry, asRoot func() error) (*store.DB, *keyring.Ring, error) {
+	become, err := findOwner(cfg)
+	if err != nil {
+		return nil, nil, err
 	}
-	if _, err := os.Stat(place); isFile && errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("no server runs, and its user cannot reach %s outside of the service: start the service, and repeat the command", place)
+	if err := checkExists(cfg); err != nil {
+		return nil, nil, err
 	}
-	return nil
+	source := cfg.MasterKey()
+	var key []byte
+	inDataDir := source.Create // where the server's user could have put a link
+	if !inDataDir {
+		key, err = source.Load(ctx)
+	}
+	if err == nil {
+		err = asRoot()
+	}
+	if err == nil {
+		err = become()
+	}
+	if err == nil && inDataDir {
+		key, err = source.Load(ctx)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := OpenExistingDatabase(ctx, cfg, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	ring, err := keyring.Open(ctx, db, key)
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, ring, nil
 }

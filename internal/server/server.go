@@ -315,14 +315,22 @@ func databaseOptions(cfg config.Config, log *logrus.Entry) store.Options {
 // no server has created the database: a command in the wrong directory must not create one there. It
 // never updates the schema, because an older server may be running.
 func OpenExistingDatabase(ctx context.Context, cfg config.Config, log *logrus.Entry) (*store.DB, error) {
-	if path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:"); ok && path != "" {
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			return nil, &NoDatabaseError{path}
-		}
+	if err := checkExists(cfg); err != nil {
+		return nil, err
 	}
 	opts := databaseOptions(cfg, log)
 	opts.Existing = true
 	return store.Open(ctx, cfg.DSN(), opts)
+}
+
+// checkExists returns an error if the file of a SQLite database is missing.
+func checkExists(cfg config.Config) error {
+	if path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:"); ok && path != "" {
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			return &NoDatabaseError{path}
+		}
+	}
+	return nil
 }
 
 // NoDatabaseError means that no server has created the database of a configuration.
