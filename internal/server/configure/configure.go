@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"workflowagent/internal/server/doctor"
 	"workflowagent/internal/settings"
 	"workflowagent/internal/settings/setup"
+	"workflowagent/internal/sys/pathowner"
 )
 
 // Options configure [Run].
@@ -69,6 +71,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, settings.Invalid(err)
 	}
+	if err := checkPlace(path, o.Load.UID); err != nil {
+		return Result{}, err
+	}
 	text, err := config.ReadText(path, o.Load)
 	if err != nil {
 		return Result{}, settings.Invalid(err)
@@ -76,6 +81,30 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	w := &writer{Options: o, path: path, text: text, terminal: setup.TerminalOf(o.In, o.Out), result: Result{File: path, Changed: []string{}, Checks: []checkup.Result{}}}
 	err = w.run(ctx)
 	return w.result, err
+}
+
+// checkPlace returns an error if another user than root can replace root's configuration file or what is on the way to
+// it, because root could then write to any file.
+func checkPlace(path string, uid int) error {
+	if uid != 0 {
+		return nil
+	}
+	for existing := path; ; existing = filepath.Dir(existing) {
+		if _, err := os.Lstat(existing); errors.Is(err, fs.ErrNotExist) && existing != filepath.Dir(existing) {
+			continue
+		}
+		owner, err := pathowner.Of(existing)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a link to nothing, which is not written
+		}
+		if err == nil && owner.UID != 0 {
+			err = fmt.Errorf("%s belongs to user %d", existing, owner.UID)
+		}
+		if err != nil {
+			return fmt.Errorf("not writing %s as root: %w: run the command as the user who owns the directory, or name a file in a directory of root with --config", path, err)
+		}
+		return nil
+	}
 }
 
 func (w *writer) run(ctx context.Context) error {
@@ -206,18 +235,15 @@ func (w *writer) write(text []byte, changes []settings.Change, loaded config.Con
 	if err := os.MkdirAll(filepath.Dir(w.path), 0o755); err != nil {
 		return fmt.Errorf("creating the directory of the configuration file: %w; nothing was changed", err)
 	}
-	written, err := setup.Edit{Path: w.path, Was: w.text, Text: text, Changes: changes, Source: loaded.Source}.Write(w.Out)
+	written, err := setup.Edit{
+		Path: w.path, Was: w.text, Text: text, Readers: doctor.Readers(loaded), Changes: changes, Source: loaded.Source,
+	}.Write(w.Out)
 	if err != nil || !written {
 		return err
 	}
 	w.result.Written = true
 	for _, change := range changes {
 		w.result.Changed = append(w.result.Changed, change.Key)
-	}
-	if w.text == nil {
-		if err := doctor.Share(w.path, loaded); err != nil {
-			return err
-		}
 	}
 	fmt.Fprintln(w.Out, w.next())
 	return nil

@@ -458,3 +458,44 @@ func TestConfigureForTheService(t *testing.T) {
 		t.Errorf("the file is %v of %d:%d", info.Mode(), stat.Uid, stat.Gid)
 	}
 }
+
+// TestConfigureInDirectoriesOfOthers checks that root writes nothing where another user could lead it elsewhere.
+func TestConfigureInDirectoriesOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	for name, prepare := range map[string]func(t *testing.T, p *place, dir string){
+		"a directory of another user": func(t *testing.T, _ *place, dir string) { must.OK(t, os.Chown(dir, 12345, 12345)) },
+		"a directory for all":         func(t *testing.T, _ *place, dir string) { must.OK(t, os.Chmod(dir, 0o777)) },
+		"a new directory in another's": func(t *testing.T, p *place, dir string) {
+			must.OK(t, os.Chown(dir, 12345, 12345))
+			p.file = filepath.Join(dir, "new", config.FileName)
+		},
+		"a file with a link of another user": func(t *testing.T, p *place, dir string) {
+			target := filepath.Join(p.dir, "target")
+			must.OK(t, os.WriteFile(target, []byte("{}\n"), 0o644))
+			must.OK(t, os.Symlink(target, p.file))
+			must.OK(t, os.Lchown(p.file, 12345, 12345))
+			t.Cleanup(func() {
+				info := must.Get(os.Stat(target))(t)
+				if stat, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode() != 0o644 || stat.Gid != 0 || string(must.Get(os.ReadFile(target))(t)) != "{}\n" {
+					t.Error("the target has changed")
+				}
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			dir := filepath.Dir(p.file)
+			must.OK(t, os.Mkdir(dir, 0o755))
+			prepare(t, p, dir)
+			out, result, code := p.run(p.options(p.usual()))
+			if code != exitFailed || result.Written || !strings.Contains(out, "not writing "+p.file+" as root") {
+				t.Errorf("exit code %d: %s", code, out)
+			}
+			if info, err := os.Lstat(p.file); err == nil && info.Mode().IsRegular() {
+				t.Error("the file was written")
+			}
+		})
+	}
+}

@@ -129,14 +129,12 @@ func ownerOf(info fs.FileInfo) (uid int, ok bool) {
 	return int(stat.Uid), true
 }
 
-// Share lets the group of the server's user read a new configuration file of root.
-func Share(path string, c config.Config) error {
+// Readers returns the group of the server's user, which must be able to read a new configuration file of root. It
+// returns nil if the file needs no group.
+func Readers(c config.Config) *int {
 	a := accountOf(c)
 	if os.Geteuid() != 0 || a.uid == 0 {
 		return nil
 	}
-	if err := errors.Join(os.Chown(path, 0, a.gid), os.Chmod(path, 0o640)); err != nil {
-		return fmt.Errorf("letting the group of %s read the configuration file: %w", a, err)
-	}
-	return nil
+	return &a.gid
 }

@@ -104,3 +104,64 @@ func TestWriteFailsWhole(t *testing.T) {
 	}
 	onlyFile(t, dir, "old")
 }
+
+func TestCreate(t *testing.T) {
+	gid := os.Getegid()
+	if os.Geteuid() == 0 {
+		gid = 4242
+	}
+	for name, tt := range map[string]struct {
+		readers *int
+		want    fs.FileMode
+	}{"for the owner": {nil, 0o600}, "for a group": {&gid, 0o640}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path := filepath.Join(dir, fileName)
+			must.OK(t, Create(path, []byte("new"), tt.readers))
+			info := must.Get(os.Stat(path))(t)
+			if stat := info.Sys().(*syscall.Stat_t); info.Mode() != tt.want || tt.readers != nil && int(stat.Gid) != gid {
+				t.Errorf("mode %s, group %d; want %s, %d", info.Mode(), stat.Gid, tt.want, gid)
+			}
+			onlyFile(t, dir, "new")
+		})
+	}
+}
+
+// TestCreateOverLink lets another user put a link to a file in the place of the new file.
+func TestCreateOverLink(t *testing.T) {
+	for name, link := range map[string]func(old, path string) error{"symbolic": os.Symlink, "hard": os.Link} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			target, path := filepath.Join(base, "target"), filepath.Join(base, fileName)
+			must.OK(t, os.WriteFile(target, []byte("old"), 0o600))
+			before := must.Get(os.Stat(target))(t).Sys().(*syscall.Stat_t)
+			must.OK(t, link(target, path))
+			gid := os.Getegid()
+			if os.Geteuid() == 0 {
+				gid = 4242
+			}
+			if err := Create(path, []byte("new"), &gid); err == nil || !strings.Contains(err.Error(), "in the meantime") {
+				t.Errorf("got %v", err)
+			}
+			after := must.Get(os.Stat(target))(t).Sys().(*syscall.Stat_t)
+			if text := must.Get(os.ReadFile(target))(t); string(text) != "old" || before.Mode != after.Mode || before.Gid != after.Gid {
+				t.Errorf("the target contains %q and has the mode %o and the group %d", text, after.Mode, after.Gid)
+			}
+		})
+	}
+}
+
+// TestShareSwapped swaps the draft for a link before its group and mode change.
+func TestShareSwapped(t *testing.T) {
+	dir := t.TempDir()
+	target := filepath.Join(dir, "target")
+	must.OK(t, os.WriteFile(target, []byte("old"), 0o600))
+	must.OK(t, replace(filepath.Join(dir, fileName), []byte("new"), func(f *os.File) error {
+		must.OK(t, os.Remove(f.Name()))
+		must.OK(t, os.Symlink(target, f.Name()))
+		return share(f, os.Getegid())
+	}))
+	if info := must.Get(os.Stat(target))(t); info.Mode() != 0o600 || string(must.Get(os.ReadFile(target))(t)) != "old" {
+		t.Errorf("the target has the mode %s", info.Mode())
+	}
+}

@@ -14,6 +14,7 @@ type Edit struct {
 	Path    string
 	Was     []byte // nil if the file does not exist
 	Text    []byte
+	Readers *int // the group that can read a new file, or nil
 	Changes []settings.Change
 	// Source returns the origin of a key's value in the configuration with the change.
 	Source func(key string) settings.Source
@@ -25,7 +26,12 @@ func (e Edit) Write(out io.Writer) (written bool, err error) {
 		fmt.Fprintln(out, "Nothing to change: the file has these settings.")
 		return false, nil
 	}
-	note, err := conffile.Write(e.Path, e.Text)
+	note := ""
+	if e.Was == nil {
+		err = conffile.Create(e.Path, e.Text, e.Readers)
+	} else {
+		note, err = conffile.Write(e.Path, e.Text)
+	}
 	if err != nil {
 		return false, fmt.Errorf("%w; nothing was changed", err)
 	}
