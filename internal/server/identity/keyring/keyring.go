@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// Name is the name of the installation's value that contains the wrapped keys.
-	Name = "secrets-key-ring"
+	keyRingName = "secrets-key-ring"
 	// nextRingName is the same ring, wrapped by the master key that replaces the current one.
 	nextRingName = "secrets-key-ring-next"
 )
@@ -57,7 +56,7 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.AddInstallation(Name, wrapped) })
+	err = db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.AddInstallation(keyRingName, wrapped) })
 	if err != nil {
 		return nil, fmt.Errorf("storing the key ring: %w", err)
 	}
@@ -83,13 +82,13 @@ func (s *Ring) loadIn(tx *store.Tx) error {
 
 // find returns the ring that the master key unwraps, and the name under which it is stored.
 func (s *Ring) find(tx *store.Tx) (name string, h *keyset.Handle, err error) {
-	wrapped, err := tx.Installation(Name)
+	wrapped, err := tx.Installation(keyRingName)
 	if err != nil {
 		return "", nil, fmt.Errorf("reading the key ring: %w", err)
 	}
 	h, wrong := s.unwrap(wrapped)
 	if wrong == nil {
-		return Name, h, nil
+		return keyRingName, h, nil
 	}
 	wrapped, err = tx.Installation(nextRingName)
 	if errors.Is(err, store.ErrNotFound) {
@@ -144,7 +143,7 @@ func (s *Ring) Rotate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return tx.SetInstallation(Name, wrapped)
+		return tx.SetInstallation(keyRingName, wrapped)
 	})
 	if err != nil {
 		return fmt.Errorf("rotating the secrets keys: %w", err)

@@ -26,7 +26,7 @@ func (s *Ring) AddMaster(ctx context.Context, next []byte) error {
 		if err != nil {
 			return err
 		}
-		if name != Name {
+		if name != keyRingName {
 			return errReplacing
 		}
 		if earlier, err := tx.Installation(nextRingName); err == nil {
@@ -63,7 +63,7 @@ func (s *Ring) RetireMaster(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(tx.SetInstallation(Name, wrapped), tx.DeleteInstallation(nextRingName))
+		return errors.Join(tx.SetInstallation(keyRingName, wrapped), tx.DeleteInstallation(nextRingName))
 	})
 	return fault.While(err, "retiring the old master key")
 }

@@ -77,7 +77,6 @@ type DB struct {
 	clock  Clock
 	owners Owners
 	dirs   []string
-	file   string // of SQLite
 
 	sqlite *sqliteWriter // nil with PostgreSQL
 
