@@ -60,6 +60,7 @@ func TestInitRPMPackage(t *testing.T) {
 
 	// A configuration file with the former name is still used.
 	p.configure(ctx, t, "deploy_target: process")
+	p.run(ctx, t, "echo PROFILE=process >/etc/"+packageName+".choices") // as an earlier installation chose
 	p.run(ctx, t, "mv /etc/pulumi-workflow-agent.yaml /etc/pulumi-deployment-agent.yaml")
 	p.instructed(ctx, t, "dnf install")
 	p.want(ctx, t, "installed", state{"enabled", "active", lab.FirstRelease})
