@@ -50,7 +50,7 @@ func manifests(t *testing.T, s site) ([]string, string) {
 	must.OK(t, os.CopyFS(dir, os.DirFS(filepath.Join(root, "packaging", "kubernetes"))))
 	image, tag, _ := strings.Cut(s.AgentImage, ":")
 	edit(t, filepath.Join(dir, "kustomization.yaml"),
-		"registry.example.com/pulumi/customer-managed-workflow-agent", image, "v1.2.3", tag)
+		"registry.example.com/pulumi/customer-managed-workflow-agent", image, "newTag: v1.2.3", `newTag: "`+tag+`"`) // the tag can look like a number
 	edit(t, filepath.Join(dir, "agent-config.env"),
 		"https://deployments.example.com", s.Server.URL, "PULL_POLICY=Always", "PULL_POLICY=IfNotPresent")
 	s.trustCluster(t)
