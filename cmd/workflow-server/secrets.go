@@ -40,10 +40,10 @@ func newReplaceMasterKeyCommand(s source) *cobra.Command {
 		Short: "Replace the master key without stopping the servers",
 		Long: `Replace the master key in three steps:
 
-1. With --new-file or --new-command, make the new key valid beside the current one. A file that does not exist is
-   created with a new key.
-2. Name the new key in the settings of each server, and restart one after another.
-3. With --finish, end the validity of the old key. A backup from before still needs it.`,
+1. With --new-file or --new-command, make a new key valid in addition to the current one. If the
+   file does not exist, the command creates it with a new key.
+2. Name the new key in the settings of each server, and restart one server after another.
+3. With --finish, end the validity of the old key. Backups from before still need it.`,
 		Example: `  workflow-server secrets replace-master-key --new-file /etc/workflow-server/master-key-2
   workflow-server secrets replace-master-key --finish`,
 		Args: operator.NoArgs,

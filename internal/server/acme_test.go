@@ -201,7 +201,7 @@ func TestACME(t *testing.T) {
 	}
 }
 
-// privateKeys are texts that nobody may read.
+// privateKeys are texts that must not be readable anywhere.
 type privateKeys [][]byte
 
 // privateKeys returns the private keys of a server's account and certificates, in several forms.

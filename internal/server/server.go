@@ -375,7 +375,7 @@ func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring
 // newMirror returns what shows the doctor how its requests arrive.
 func newMirror(cfg config.Config, secrets *keyring.Ring, version string) (mirror.Server, error) {
 	key, err := secrets.Derive(mirror.Purpose)
-	host, _ := os.Hostname() // tells servers apart for people
+	host, _ := os.Hostname() // distinguishes servers in the report
 	return mirror.Server{Key: key, Trust: cfg.Trust(), Instance: mirror.NewInstance(), Host: host, Version: version}, err
 }
 

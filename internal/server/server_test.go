@@ -127,7 +127,7 @@ var linkPattern = regexp.MustCompile(`(?m)^  (https?://\S+)/-/login/link\?key=(\
 func TestFirstLink(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	var keys []string
-	for range 2 { // the link of the second start replaces one that nobody has used
+	for range 2 { // the link of the second start replaces an unused one
 		var notices bytes.Buffer
 		s := must.Get(New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), &notices))(t)
 		link := linkPattern.FindStringSubmatch(notices.String())

@@ -30,7 +30,7 @@ const (
 
 // Pebble is an ACME authority on a loopback port, and a name server that says that all names are of this machine.
 type Pebble struct {
-	// Directory is the URL of the ACME directory, and CAFile the authority of its own certificate.
+	// Directory is the URL of the ACME directory, and CAFile contains the authority that has signed the certificate of that URL.
 	Directory, CAFile string
 
 	binary, config, log string

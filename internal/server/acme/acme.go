@@ -40,8 +40,7 @@ const (
 	challengeTime = 10 * time.Second
 	// lockName is the name of the database lock under which one server at a time obtains certificates.
 	lockName = "acme"
-	// margin is the time by which the library renews before the authority's chosen time, and a fifth of the
-	// remaining validity with which it renews in any case.
+	// margin is the library's interval between checks. By this time, it renews earlier than the authority has chosen.
 	margin = time.Minute
 )
 

@@ -410,7 +410,7 @@ func TestConfigureWithACME(t *testing.T) {
 	}
 }
 
-// TestNext checks that the operator is told to restart a running server, also one with other settings.
+// TestNext checks that configure advises the operator to restart a running server, also one with other settings.
 func TestNext(t *testing.T) {
 	for _, tt := range []struct {
 		result checkup.Result

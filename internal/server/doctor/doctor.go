@@ -6,6 +6,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -53,7 +54,7 @@ func Run(ctx context.Context, o Options) (checkup.Report, error) {
 		o.Disk = diskspace.Of
 	}
 	quiet := logrus.New()
-	quiet.SetOutput(discard{})
+	quiet.SetOutput(io.Discard)
 	e := &examination{opts: o, log: logrus.NewEntry(quiet), readable: o.ConfigErr == nil}
 	if e.readable {
 		e.cfg = o.Config
@@ -63,10 +64,6 @@ func Run(ctx context.Context, o Options) (checkup.Report, error) {
 	report := checkup.Plan{Version: o.Version, Checks: e.plan(), Only: o.Only, Limit: o.Limit, Done: o.Done}.Run(ctx)
 	return report, e.close()
 }
-
-type discard struct{}
-
-func (discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // examination contains the findings that later checks need. The comments name the checks that set
 // them.

@@ -14,8 +14,8 @@ import (
 )
 
 // Create writes a new configuration file atomically. Only its owner can access it and, if readers is not nil, the
-// members of that group can read it. It does not write if there is a file or a link, which somebody must have created
-// since the caller looked.
+// members of that group can read it. It does not write if there is a file or a link, which must have been created since
+// the caller looked.
 func Create(path string, text []byte, readers *int) error {
 	if _, err := os.Lstat(path); err == nil {
 		return fmt.Errorf("writing the configuration file: %s was created in the meantime: run the command again", path)
@@ -82,7 +82,7 @@ func Write(path string, text []byte) (note string, err error) {
 	return note, nil
 }
 
-// explain completes an error of replace for people.
+// explain says what an error of replace means, and what to do.
 func explain(target string, err error) error {
 	switch {
 	case err == nil:

@@ -82,7 +82,7 @@ func Server() Product {
 		command:      []string{"/usr/bin/workflow-server", "serve"},
 		env:          []string{"HOME=" + state, "WORKFLOW_SERVER_DATA_DIR=" + state, "WORKFLOW_SERVER_LISTEN=:8800"},
 		port:         "8800/tcp",
-		// The start can take long, because it upgrades the database. Kubernetes has probes of its own.
+		// The start can take a long time, because it upgrades the database. Kubernetes does not use this, but its own probes.
 		health: &v1.HealthConfig{
 			Test:     []string{"CMD", "/usr/bin/workflow-server", "healthcheck", "--timeout", "8s"},
 			Interval: 5 * time.Second, Timeout: 10 * time.Second, StartPeriod: 2 * time.Minute, Retries: 3,

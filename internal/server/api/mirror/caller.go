@@ -156,12 +156,7 @@ func (c *Caller) Ready(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making the request: %w", err)
 	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return cause(err)
-	}
-	defer res.Body.Close()
-	text, err := readText(res)
+	text, _, err := c.text(req)
 	if err != nil {
 		return err
 	}
@@ -174,15 +169,15 @@ func (c *Caller) Ready(ctx context.Context) error {
 	return nil
 }
 
-// forged are addresses for documentation (RFC 5737), which no client has.
+// forgedFor and forgedForwarded are addresses for documentation (RFC 5737), which no client has.
 const forgedFor, forgedForwarded = "198.51.100.86", "203.0.113.86"
 
 // IsForged reports whether an address is one that [Caller.Look] has made up.
 func IsForged(address string) bool { return address == forgedFor || address == forgedForwarded }
 
 // Look asks how a request has arrived. The request states wrong addresses of its client, as an attacker
-// would. local is this end of the connection, with its port. back reports whether the
-// header of the answer has arrived.
+// would. local is this end of the connection, with its port. back reports whether the header of the answer has
+// arrived.
 func (c *Caller) Look(ctx context.Context) (seen Seen, local string, back bool, err error) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		local = info.Conn.LocalAddr().String()
@@ -194,12 +189,7 @@ func (c *Caller) Look(ctx context.Context) (seen Seen, local string, back bool, 
 	req.Header.Set("X-Forwarded-For", forgedFor)
 	req.Header.Set("Forwarded", "for="+forgedForwarded)
 	req.Header.Set(header, nonce)
-	res, err := c.http.Do(req)
-	if err != nil {
-		return seen, local, false, cause(err)
-	}
-	defer res.Body.Close()
-	text, err := readText(res)
+	text, answered, err := c.text(req)
 	if err != nil {
 		return seen, local, false, err
 	}
@@ -207,7 +197,7 @@ func (c *Caller) Look(ctx context.Context) (seen Seen, local string, back bool, 
 	if json.Unmarshal(text, &a) != nil || !hmac.Equal(a.Proof, sign(c.key, "answer", nonce, string(a.Seen))) || json.Unmarshal(a.Seen, &seen) != nil {
 		return Seen{}, local, false, ErrForeign
 	}
-	return seen, local, res.Header.Get(header) == nonce, nil
+	return seen, local, answered.Get(header) == nonce, nil
 }
 
 // Stream reports whether the events of a stream arrive when the server sends them.
@@ -250,12 +240,7 @@ func (c *Caller) Upload(ctx context.Context, size int64) error {
 	}
 	req.ContentLength = size
 	req.Header.Set("Expect", "100-continue")
-	res, err := c.http.Do(req)
-	if err != nil {
-		return cause(err)
-	}
-	defer res.Body.Close()
-	text, err := readText(res)
+	text, _, err := c.text(req)
 	if err != nil {
 		return err
 	}
@@ -290,6 +275,17 @@ const (
 	maxText   = 64 << 10 // of headers and of bodies, in bytes
 	maxQuoted = 500      // of an error or a redirect, in bytes
 )
+
+// text sends a request, and returns the text and the header of an answer with status 200.
+func (c *Caller) text(req *http.Request) ([]byte, http.Header, error) {
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, nil, cause(err)
+	}
+	defer res.Body.Close()
+	text, err := readText(res)
+	return text, res.Header, err
+}
 
 // readText returns the text of an answer with status 200. Otherwise, it returns a [StatusError].
 func readText(res *http.Response) ([]byte, error) {

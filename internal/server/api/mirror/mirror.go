@@ -39,7 +39,7 @@ const (
 	scheme = "doctor" // of the header Authorization
 	// validFor bounds the time for which others can repeat a request. The clocks can differ.
 	validFor = time.Hour
-	// holdFor is the time for which the server holds a stream that nobody closes.
+	// holdFor is the time for which the server holds a stream that its caller does not close.
 	holdFor = 5 * time.Second
 	// MaxBody is the size of the largest body that the server accepts, in bytes.
 	MaxBody = 64 << 20
