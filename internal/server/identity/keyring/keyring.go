@@ -19,7 +19,8 @@ import (
 
 const (
 	keyRingName = "secrets-key-ring"
-	// nextRingName is the same ring, wrapped by the master key that replaces the current one.
+	// nextRingName is the same ring, wrapped by the master key that replaces the current one, after the digest of the
+	// value with keyRingName.
 	nextRingName = "secrets-key-ring-next"
 )
 
@@ -90,14 +91,14 @@ func (s *Ring) find(tx *store.Tx) (name string, h *keyset.Handle, err error) {
 	if wrong == nil {
 		return keyRingName, h, nil
 	}
-	wrapped, err = tx.Installation(nextRingName)
-	if errors.Is(err, store.ErrNotFound) {
+	next, err := nextRing(tx)
+	if err != nil {
+		return "", nil, err
+	}
+	if next == nil {
 		return "", nil, wrong
 	}
-	if err != nil {
-		return "", nil, fmt.Errorf("reading the key ring: %w", err)
-	}
-	h, err = s.unwrap(wrapped)
+	h, err = s.unwrap(next.wrapped)
 	return nextRingName, h, err
 }
 

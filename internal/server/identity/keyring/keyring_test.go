@@ -217,6 +217,13 @@ func TestReplaceMasterKey(t *testing.T) {
 		refused("a third key", two.AddMaster(ctx, bytes.Repeat([]byte{3}, 32)))
 		readable("the restarted server", two)
 		readable("a server that starts with the old key", open(t, db, 1))
+		// A program of an earlier version, which does not know of the second key, rotates the ring.
+		before := readRing(t, db)
+		must.OK(t, db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.DeleteInstallation("secrets-key-ring-next") }))
+		must.OK(t, open(t, db, 1).Rotate(ctx))
+		must.OK(t, db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.SetInstallation("secrets-key-ring-next", before) }))
+		refused("a ring to which a key was added since", two.RetireMaster(ctx))
+		must.OK(t, open(t, db, 1).AddMaster(ctx, next))
 		must.OK(t, two.RetireMaster(ctx))
 		if _, err := keyring.Open(ctx, db, bytes.Repeat([]byte{1}, 32)); err == nil {
 			t.Error("the old key still opens the ring")
@@ -228,4 +235,9 @@ func TestReplaceMasterKey(t *testing.T) {
 		must.OK(t, two.Rotate(ctx))
 		readable("after a rotation", open(t, db, 2))
 	})
+}
+
+func readRing(t *testing.T, db *store.DB) []byte {
+	t.Helper()
+	return must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]byte, error) { return tx.Installation("secrets-key-ring-next") }))(t)
 }

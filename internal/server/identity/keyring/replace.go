@@ -3,6 +3,7 @@ package keyring
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -29,18 +30,25 @@ func (s *Ring) AddMaster(ctx context.Context, next []byte) error {
 		if name != keyRingName {
 			return errReplacing
 		}
-		if earlier, err := tx.Installation(nextRingName); err == nil {
-			if _, err := (&Ring{master: master}).unwrap(earlier); err != nil {
+		earlier, err := nextRing(tx)
+		if err != nil {
+			return err
+		}
+		if earlier != nil {
+			if _, err := (&Ring{master: master}).unwrap(earlier.wrapped); err != nil {
 				return errReplacing // servers can have the earlier key already
 			}
-		} else if !errors.Is(err, store.ErrNotFound) {
+		}
+		current, err := tx.Installation(keyRingName)
+		if err != nil {
 			return err
 		}
 		wrapped, err := wrapWith(master, h)
 		if err != nil {
 			return err
 		}
-		return tx.SetInstallation(nextRingName, wrapped)
+		digest := sha256.Sum256(current)
+		return tx.SetInstallation(nextRingName, append(digest[:], wrapped...))
 	})
 	return fault.While(err, "adding a master key")
 }
@@ -49,21 +57,27 @@ func (s *Ring) AddMaster(ctx context.Context, next []byte) error {
 // ring.
 func (s *Ring) RetireMaster(ctx context.Context) error {
 	err := s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		name, h, err := s.find(tx)
+		name, _, err := s.find(tx)
 		if err != nil {
 			return err
 		}
-		if name != nextRingName {
-			if err := notReplacing(tx); err == nil {
-				return fault.Invalid("no new master key was added")
-			}
+		next, err := nextRing(tx)
+		switch {
+		case err != nil:
+			return err
+		case next == nil:
+			return fault.Invalid("no new master key was added")
+		case name != nextRingName:
 			return fault.Invalid("the settings still name the old master key: name the new one, and restart all servers first")
 		}
-		wrapped, err := s.wrap(h)
+		current, err := tx.Installation(keyRingName)
 		if err != nil {
 			return err
 		}
-		return errors.Join(tx.SetInstallation(keyRingName, wrapped), tx.DeleteInstallation(nextRingName))
+		if sha256.Sum256(current) != next.of {
+			return fault.Invalid("a program of an earlier version has added a key to the ring since: add the new master key again, with the settings of the old one")
+		}
+		return errors.Join(tx.SetInstallation(keyRingName, next.wrapped), tx.DeleteInstallation(nextRingName))
 	})
 	return fault.While(err, "retiring the old master key")
 }
@@ -72,12 +86,29 @@ var errReplacing = fault.Invalid("the master key is being replaced: finish that 
 
 // notReplacing returns an error while two master keys can read the ring.
 func notReplacing(tx *store.Tx) error {
-	_, err := tx.Installation(nextRingName)
+	next, err := nextRing(tx)
+	if err == nil && next != nil {
+		err = errReplacing
+	}
+	return err
+}
+
+// successor is the value with the name [nextRingName].
+type successor struct {
+	of      [sha256.Size]byte // digest of the value that it replaces
+	wrapped []byte
+}
+
+// nextRing returns the ring for the new master key, or nil if there is none.
+func nextRing(tx *store.Tx) (*successor, error) {
+	value, err := tx.Installation(nextRingName)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return nil
+		return nil, nil
 	case err != nil:
-		return fmt.Errorf("reading the key ring: %w", err)
+		return nil, fmt.Errorf("reading the key ring: %w", err)
+	case len(value) < sha256.Size:
+		return nil, errors.New("the database's key ring is damaged")
 	}
-	return errReplacing
+	return &successor{[sha256.Size]byte(value[:sha256.Size]), value[sha256.Size:]}, nil
 }
