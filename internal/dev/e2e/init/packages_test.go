@@ -108,14 +108,18 @@ func (p *packaged) configureByCommand(ctx context.Context, t *testing.T, setting
 }
 
 // halfwayOf is like [halfway], for a job that cannot see the machine's files. The command continues
-// when the repository has the branch.
+// when the repository has the branch, and ends when it has the one that ends in [ended].
 func halfwayOf(repo *lab.Repo, branch string) string {
-	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i
-if [ $i = %d ]; then until git ls-remote --exit-code --quiet %s refs/heads/%s >/dev/null; do sleep 0.2; done; fi; done`,
-		serviceLines, serviceLines/2, repo.URL, branch)
+	return fmt.Sprintf(`await() { until git ls-remote --exit-code --quiet %s refs/heads/$1 >/dev/null; do sleep 0.2; done; }
+i=0; while [ $i -lt %d ]; do i=$((i+1)); echo line-$i; if [ $i = %d ]; then await %s; fi; done; await %s`,
+		repo.URL, serviceLines, serviceLines/2, branch, branch+ended)
 }
 
-// run is a deployment whose job pauses half-way.
+// ended is the end of the name of the branch for which a job waits before its pulumi starts, which does not wait long for
+// a server.
+const ended = "-ended"
+
+// run is a deployment whose job pauses half-way, and before its pulumi starts.
 type run struct {
 	st     *harness.Stack
 	repo   *lab.Repo
@@ -161,6 +165,7 @@ func (r *run) finish(ctx context.Context, t *testing.T) {
 		}
 		r.resume(ctx, t)
 	}
+	must.Get(r.repo.Commit(ctx, r.branch+ended, "end", nil))(t)
 	end := r.st.Finish(ctx, t, r.d)
 	log := r.st.Log(ctx, t, r.d)
 	if end.Status != "succeeded" {

@@ -65,7 +65,7 @@ printf 'Package: `+serverName+`\nPin: version 1.0.0-1\nPin-Priority: 1001\n' >/e
 			if out := s.follow(ctx, t, "server-upgrade.md", "server remove", nil); !strings.Contains(out, "running deployments continue") {
 				t.Errorf("the removal says\n%s", out)
 			}
-			// The job ends without a server.
+			// The job writes the rest of its log without a server.
 			job.resume(ctx, t)
 			s.run(ctx, t, "test ! -e "+serverUnit+" && test -s "+serverConfig+" && ! systemctl is-active "+serverName+" && apt-get install "+serverName)
 		}, next},
