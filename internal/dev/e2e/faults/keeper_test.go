@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"workflowagent/internal/agent/executor/process"
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
 	"workflowagent/internal/dev/must"
@@ -167,9 +169,16 @@ func (k *keeper) noSecrets(t *testing.T) {
 	}
 }
 
-// settled waits until no runner holds a workspace of the agent, and returns the records of the whole ones.
+// settled waits until no job uses a workspace of the agent, and returns the records of the whole ones. The
+// agent takes a workspace to be in use until it has removed the job, a little after its end.
 func (k *keeper) settled() (records []string) {
 	k.t.Helper()
+	limited, cancel := context.WithTimeout(k.t.Context(), patience)
+	defer cancel()
+	must.OK(k.t, harness.Until(limited, func() (bool, error) {
+		used, err := process.UsedWorkspaces(filepath.Join(k.state, "processes"))
+		return len(used) == 0, err
+	}))
 	for _, dir := range must.Get(filepath.Glob(filepath.Join(k.state, "workspaces", "*")))(k.t) {
 		must.OK(k.t, harness.Unlocked(k.t.Context(), dir))
 	}
