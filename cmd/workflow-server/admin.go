@@ -24,6 +24,12 @@ on its database, whose schema it never changes. Run it as root or as the server'
 
 // administer runs work with the operations of the server that the configuration selects.
 func administer(cmd *cobra.Command, load loader, work func(ctx context.Context, cfg config.Config, c admin.Caller) error) error {
+	return administerWith(cmd, load, server.Administer, work)
+}
+
+type connect func(ctx context.Context, cfg config.Config, version, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error)
+
+func administerWith(cmd *cobra.Command, load loader, connect connect, work func(ctx context.Context, cfg config.Config, c admin.Caller) error) error {
 	cfg, err := load()
 	if err != nil {
 		return err
@@ -32,7 +38,7 @@ func administer(cmd *cobra.Command, load loader, work func(ctx context.Context, 
 	if log.Logger.GetLevel() == logrus.InfoLevel {
 		log.Logger.SetLevel(logrus.WarnLevel) // the command says itself what it has done
 	}
-	caller, closeCaller, err := server.Administer(cmd.Context(), cfg, cmd.Root().Version, os.Getenv("SUDO_USER"), log)
+	caller, closeCaller, err := connect(cmd.Context(), cfg, cmd.Root().Version, os.Getenv("SUDO_USER"), log)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ and runs deployments on agents that poll the server.`,
 		newServeCommand(version, s), newConfigureCommand(version, s), newConfigCommand(s), newDoctorCommand(version, s), newHealthcheckCommand(s),
 		newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s),
 		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s), newServiceCommand(), newInstallCommand(),
+		newBackupCommand(s), newRestoreCommand(s),
 		operator.NewVersionCommand(version), operator.NewManCommand(version, "serve", config.Table()),
 	)
 	operator.CompleteValues(root, config.Table())

@@ -74,7 +74,7 @@ func Administer(ctx context.Context, cfg config.Config, version, onBehalf string
 	case !errors.Is(err, control.ErrNotRunning):
 		return nil, nil, err
 	}
-	return openDirectly(ctx, cfg, onBehalf, log)
+	return openDirectly(ctx, cfg, version, onBehalf, log)
 }
 
 // sockets returns which server a command is for, and the directories in which its socket can be.
@@ -123,7 +123,7 @@ func (d direct) Call(ctx context.Context, operation string, request []byte) ([]b
 	return d.service.Call(admin.By(ctx, d.uid, d.onBehalf), operation, request)
 }
 
-func openDirectly(ctx context.Context, cfg config.Config, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error) {
+func openDirectly(ctx context.Context, cfg config.Config, version, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error) {
 	uid := os.Getuid()
 	err := becomeOwner(cfg)
 	if _, unreachable := errors.AsType[*unreachableError](err); unreachable {
@@ -146,7 +146,8 @@ func openDirectly(ctx context.Context, cfg config.Config, onBehalf string, log *
 	ids := identity.New(db, log)
 	service := admin.New(db, admin.Services{
 		Identity: ids, Sessions: signin.New(db, signin.Options{Log: log, Identity: ids}), Pools: pools.New(db, log), Console: console,
-		Stacks: stacks.New(db, stacks.Options{Log: log, Quota: quota.New(db, log, cfg.Quota), ExternalURL: cfg.ExternalURL, Console: console}),
+		Backups: newBackups(cfg, db, version, log),
+		Stacks:  stacks.New(db, stacks.Options{Log: log, Quota: quota.New(db, log, cfg.Quota), ExternalURL: cfg.ExternalURL, Console: console}),
 	})
 	return direct{service, uid, onBehalf}, db.Close, nil
 }
@@ -181,14 +182,18 @@ func becomeOwner(cfg config.Config) error {
 // findOwner returns a function that does what [becomeOwner] does. Until it is called, this process still reads what
 // only root can read.
 func findOwner(cfg config.Config) (become func() error, err error) {
-	same := func() error { return nil }
 	if os.Geteuid() != 0 {
-		return same, nil
+		return func() error { return nil }, nil
 	}
 	place, isFile := strings.CutPrefix(cfg.DSN(), "sqlite:")
 	if !isFile {
 		place = cfg.DataDir
 	}
+	return becomingOwnerOf(cfg, place, isFile)
+}
+
+// becomingOwnerOf is [findOwner] for the user who owns a file or a directory.
+func becomingOwnerOf(cfg config.Config, place string, isFile bool) (become func() error, err error) {
 	place, err = filepath.Abs(place)
 	if err != nil {
 		return nil, fmt.Errorf("finding the database: %w", err)
@@ -198,7 +203,7 @@ func findOwner(cfg config.Config) (become func() error, err error) {
 	case errors.Is(err, fs.ErrNotExist) && isFile:
 		return nil, &NoDatabaseError{place} // its owner could create it at any time
 	case errors.Is(err, fs.ErrNotExist) || err == nil && owner.UID == 0:
-		return same, nil
+		return func() error { return nil }, nil
 	case err != nil:
 		return nil, fmt.Errorf("not opening the database as root: %w", err)
 	case cfg.Source("data_dir").IsDefault() && cfg.Source("database").IsDefault():

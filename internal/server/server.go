@@ -45,6 +45,7 @@ import (
 	"workflowagent/internal/server/identity/signin/passkey"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
@@ -149,6 +150,11 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
 	)
 	events := s.newDispatch(forges, service, memory)
+	recoveries := recovery.New(s.db, service, s.logOf("recovery"))
+	if err := recoveries.Begin(ctx); err != nil {
+		return nil, err
+	}
+	s.hold(recoveries)
 	s.metrics.MustRegister(service.LoadMetrics(), service.WorkspaceMetrics())
 	providers, passkeys, err := s.newWays(secrets)
 	if err != nil {
@@ -214,7 +220,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		s.subsystems = append(s.subsystems, newExpiryWatch(s.certificate, s.logOf("tls"), s.metrics).subsystem())
 	}
 	s.prepareHTTP()
-	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console()})
+	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console(), Backups: newBackups(s.cfg, s.db, version, s.logOf("backup")), Recovery: recoveries})
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
 	} else {

@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/guard"
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
 )
@@ -27,6 +28,18 @@ type Subsystem struct {
 // they do not expect.
 func (s *Server) Only(names ...string) {
 	s.subsystems = slices.DeleteFunc(s.subsystems, func(sub Subsystem) bool { return !slices.Contains(names, sub.Name) })
+}
+
+// held are the subsystems that start deployments or change something outside of the server. A restored server does not
+// run them before its release.
+var held = []string{"schedules", "webhooks", "forge-events", "forge-polls", "forge-reports", "review-stacks"}
+
+func (s *Server) hold(r *recovery.Service) {
+	for i, sub := range s.subsystems {
+		if slices.Contains(held, sub.Name) {
+			s.subsystems[i].Run = r.Hold(sub.Run)
+		}
+	}
 }
 
 var restart = retry.Policy{First: time.Second, Max: time.Minute}

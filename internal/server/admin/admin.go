@@ -12,11 +12,13 @@ import (
 	"strconv"
 
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/termtext"
@@ -34,6 +36,8 @@ type Services struct {
 	Sessions *signin.Service
 	Pools    *pools.Service
 	Stacks   *stacks.Service
+	Backups  *backup.Service
+	Recovery *recovery.Service
 	// Console is the console's address for browsers, or "" if it is not known.
 	Console links.Console
 }
@@ -97,8 +101,12 @@ func operations() map[string]served {
 		ListTokens.name: ListTokens, CreateToken.name: CreateToken, RevokeToken.name: RevokeToken,
 		ListOrganizations.name: ListOrganizations, CreateOrganization.name: CreateOrganization, RenameOrganization.name: RenameOrganization,
 		ListStacks.name: ListStacks, TransferStack.name: TransferStack,
+		WriteBackup.name: WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored,
 	}
 }
+
+// Long reports whether an operation can take hours. It ends when its caller no longer waits.
+func Long(operation string) bool { return operation == WriteBackup.name }
 
 // UnknownError means that a server does not have an operation.
 type UnknownError struct{ Operation string }

@@ -73,6 +73,7 @@ const (
 	IdentityRemoved        Action = "user.identity-removed"
 	PasskeyAdded           Action = "user.passkey-added"
 	PasskeyRemoved         Action = "user.passkey-removed"
+	BackupWritten          Action = "backup.written"
 )
 
 // The actions that only read; see [RecordRead].
@@ -92,7 +93,7 @@ var actions = []Action{
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
 	DeploymentCreated, DeploymentCancelled, DeploymentForced, CacheCleared, DeploymentsPaused, DeploymentsResumed,
 	IntegrationCreated, IntegrationChanged, IntegrationDeleted, PullRequestApproved,
-	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved,
+	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved, BackupWritten,
 	SecretsDecrypted, DecryptionReported, StateExported, SecretsSent,
 }
 

@@ -32,7 +32,7 @@ import (
 // server-install.md, server-upgrade.md and compose.md run on machines and engines of other tests.
 var operatorPages = []string{
 	"server-configure.md", "configuration-server.md", "server-troubleshooting.md", "sign-in.md", "server-administration.md",
-	"secret-rotation.md", "server-backup.md", "server-monitoring.md", "private-ca.md", "tls.md", "postgresql.md", "air-gap.md",
+	"secret-rotation.md", "server-monitoring.md", "private-ca.md", "tls.md", "postgresql.md", "air-gap.md",
 	"ci.md", "access.md",
 }
 
@@ -217,10 +217,6 @@ func TestOperatorPages(t *testing.T) {
 
 	if out := h.run(t, "server-monitoring.md", nil, "$METRICS_TOKEN", "a-token-of-metrics"); !strings.Contains(out, "workflow_server_http_requests_total") {
 		t.Errorf("the metrics are\n%s", out)
-	}
-	h.run(t, "server-backup.md", nil)
-	if out := h.sh(t, "the restored stacks", "workflow-server stack list"); !strings.Contains(out, "website") {
-		t.Errorf("the restored server has the stacks\n%s", out)
 	}
 	h.run(t, "secret-rotation.md", nil)
 	if out := h.sh(t, "the doctor", "workflow-server doctor --json || true"); !strings.Contains(out, "master-key-2 contains a master key") {

@@ -20,7 +20,7 @@ var concurrent = []struct {
 	},
 	{
 		"They run the server's loops, or test what happens at the same time.",
-		names(`server server/acme server/deployments server/due server/gitops/dispatch server/runners server/stacks/states server/webhooks`),
+		names(`server server/acme server/backup server/deployments server/due server/gitops/dispatch server/runners server/stacks/states server/webhooks`),
 	},
 	{
 		"Requests and loops share their values in memory.",

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/server/admin"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/sys/pathowner"
 	"workflowagent/internal/sys/peercred"
@@ -24,7 +25,8 @@ import (
 )
 
 const (
-	// aboutTime bounds the question who a server is, which needs no database, and callTime an operation.
+	// aboutTime bounds the question who a server is, which needs no database, and callTime an operation, except those
+	// that take as long as the caller waits.
 	aboutTime = 10 * time.Second
 	callTime  = 10 * time.Minute
 )
@@ -227,8 +229,11 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) (int,
 
 // Call implements [admin.Caller].
 func (c *Client) Call(ctx context.Context, operation string, request []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTime)
-	defer cancel()
+	if !admin.Long(operation) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, callTime)
+		defer cancel()
+	}
 	status, answer, err := c.do(ctx, http.MethodPost, callPath+operation, request)
 	switch {
 	case err != nil:

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	keyRingName = "secrets-key-ring"
+	// Name is the name of the installation's value that contains the wrapped keys.
+	Name = "secrets-key-ring"
 	// nextRingName is the same ring, wrapped by the master key that replaces the current one, after the digest of the
-	// value with keyRingName.
+	// value called Name.
 	nextRingName = "secrets-key-ring-next"
 )
 
@@ -57,7 +58,7 @@ func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.AddInstallation(keyRingName, wrapped) })
+	err = db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return tx.AddInstallation(Name, wrapped) })
 	if err != nil {
 		return nil, fmt.Errorf("storing the key ring: %w", err)
 	}
@@ -83,13 +84,13 @@ func (s *Ring) loadIn(tx *store.Tx) error {
 
 // find returns the ring that the master key unwraps, and the name under which it is stored.
 func (s *Ring) find(tx *store.Tx) (name string, h *keyset.Handle, err error) {
-	wrapped, err := tx.Installation(keyRingName)
+	wrapped, err := tx.Installation(Name)
 	if err != nil {
 		return "", nil, fmt.Errorf("reading the key ring: %w", err)
 	}
 	h, wrong := s.unwrap(wrapped)
 	if wrong == nil {
-		return keyRingName, h, nil
+		return Name, h, nil
 	}
 	next, err := nextRing(tx)
 	if err != nil {
@@ -144,7 +145,7 @@ func (s *Ring) Rotate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return tx.SetInstallation(keyRingName, wrapped)
+		return tx.SetInstallation(Name, wrapped)
 	})
 	if err != nil {
 		return fmt.Errorf("rotating the secrets keys: %w", err)

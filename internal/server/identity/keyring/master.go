@@ -66,11 +66,43 @@ func (s Source) Load(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the master key: %w", err)
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(key) != masterKeySize {
-		return nil, fmt.Errorf("%s must contain a master key: %d bytes in base64", s, masterKeySize)
+	key, err := parseMasterKey(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s %w", s, err)
 	}
 	return key, nil
+}
+
+// Text returns the master key in base64, as a file contains it. It creates no file.
+func (s Source) Text(ctx context.Context) ([]byte, error) {
+	s.Create = false
+	key, err := s.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(base64.StdEncoding.EncodeToString(key) + "\n"), nil
+}
+
+func parseMasterKey(text string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil || len(key) != masterKeySize {
+		return nil, fmt.Errorf("must contain a master key: %d bytes in base64", masterKeySize)
+	}
+	return key, nil
+}
+
+// CheckWrapped returns an error if the master key in the text of a file does not unwrap keys.
+func CheckWrapped(wrapped []byte, text string) error {
+	key, err := parseMasterKey(text)
+	if err != nil {
+		return fmt.Errorf("the file %w", err)
+	}
+	master, err := newMaster(key)
+	if err != nil {
+		return err
+	}
+	_, err = (&Ring{master: master}).unwrap(wrapped)
+	return err
 }
 
 // output runs the command. Its standard output, which can contain the key, is in no error.

@@ -27,7 +27,7 @@ func (s *Ring) AddMaster(ctx context.Context, next []byte) error {
 		if err != nil {
 			return err
 		}
-		if name != keyRingName {
+		if name != Name {
 			return errReplacing
 		}
 		earlier, err := nextRing(tx)
@@ -39,7 +39,7 @@ func (s *Ring) AddMaster(ctx context.Context, next []byte) error {
 				return errReplacing // servers can have the earlier key already
 			}
 		}
-		current, err := tx.Installation(keyRingName)
+		current, err := tx.Installation(Name)
 		if err != nil {
 			return err
 		}
@@ -70,14 +70,14 @@ func (s *Ring) RetireMaster(ctx context.Context) error {
 		case name != nextRingName:
 			return fault.Invalid("the settings still name the old master key: name the new one, and restart all servers first")
 		}
-		current, err := tx.Installation(keyRingName)
+		current, err := tx.Installation(Name)
 		if err != nil {
 			return err
 		}
 		if sha256.Sum256(current) != next.of {
 			return fault.Invalid("a program of an earlier version has added a key to the ring since: add the new master key again, with the settings of the old one")
 		}
-		return errors.Join(tx.SetInstallation(keyRingName, next.wrapped), tx.DeleteInstallation(nextRingName))
+		return errors.Join(tx.SetInstallation(Name, next.wrapped), tx.DeleteInstallation(nextRingName))
 	})
 	return fault.While(err, "retiring the old master key")
 }

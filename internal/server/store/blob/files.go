@@ -23,6 +23,7 @@ type Files struct {
 	// locks serializes appends to the same key. A key's hash selects its lock.
 	locks  [64]sync.Mutex
 	opened *opened
+	held   holds
 }
 
 // NewFiles returns a store in dir. It creates dir if necessary.
@@ -33,7 +34,7 @@ func NewFiles(dir string) (*Files, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the blob directory: %w", err)
 	}
-	return &Files{dir: dir, seed: maphash.MakeSeed(), opened: newOpened()}, nil
+	return &Files{dir: dir, seed: maphash.MakeSeed(), opened: newOpened(), held: holds{path: filepath.Join(dir, postponedName)}}, nil
 }
 
 func (b *Files) path(key string) (string, error) {
@@ -217,8 +218,18 @@ func (b *Files) cut(key, path string, size int64) error {
 	return os.Truncate(path, size)
 }
 
-// Delete implements [Store].
+// Delete implements [Store]. If a backup holds the blobs, their removal takes place when it ends.
 func (b *Files) Delete(_ context.Context, prefix string) error {
+	if err := checkKey(prefix); err != nil {
+		return err
+	}
+	if postponed, err := b.postpone(prefix); postponed {
+		return err
+	}
+	return b.remove(prefix)
+}
+
+func (b *Files) remove(prefix string) error {
 	path, err := b.path(prefix)
 	if err != nil {
 		return err
@@ -231,10 +242,14 @@ func (b *Files) Delete(_ context.Context, prefix string) error {
 	return nil
 }
 
-// Sweep implements [Store]. It also removes incomplete files left by a crash.
+// Sweep implements [Store]. It also removes incomplete files left by a crash. It does nothing while a backup holds
+// the blobs.
 func (b *Files) Sweep(ctx context.Context, prefix string, age time.Duration, named func(keys []string) ([]string, error)) (int, error) {
 	root, err := b.path(prefix)
 	if err != nil {
+		return 0, err
+	}
+	if idle, err := b.held.finish(b); !idle || err != nil {
 		return 0, err
 	}
 	before := time.Now().Add(-age)

@@ -80,6 +80,17 @@ func (b *Rows) Put(ctx context.Context, key string, r io.Reader) error {
 	if _, err := t.ExecContext(ctx, "DELETE FROM blob_chunks WHERE blob_key = $1", key); err != nil {
 		return fmt.Errorf("replacing blob %s: %w", key, err)
 	}
+	if err := insertChunks(ctx, t, key, r); err != nil {
+		return err
+	}
+	if err := t.Commit(); err != nil {
+		return fmt.Errorf("writing blob %s: %w", key, err)
+	}
+	return nil
+}
+
+// insertChunks inserts the rows of a new blob.
+func insertChunks(ctx context.Context, t Querier, key string, r io.Reader) error {
 	buf := make([]byte, chunkSize)
 	var offset int64
 	for {
@@ -96,16 +107,12 @@ func (b *Rows) Put(ctx context.Context, key string, r io.Reader) error {
 		}
 		offset += int64(n)
 		if last {
-			break
+			return nil
 		}
 	}
-	if err := t.Commit(); err != nil {
-		return fmt.Errorf("writing blob %s: %w", key, err)
-	}
-	return nil
 }
 
-func insertChunk(ctx context.Context, t *sql.Tx, key string, offset int64, p []byte) error {
+func insertChunk(ctx context.Context, t Querier, key string, offset int64, p []byte) error {
 	_, err := t.ExecContext(ctx,
 		"INSERT INTO blob_chunks (blob_key, start_at, size, data) VALUES ($1, $2, $3, $4)", key, offset, int64(len(p)), p)
 	if err != nil {
@@ -144,7 +151,7 @@ func (b *Rows) Get(ctx context.Context, key string) (io.ReadCloser, error) {
 
 // rowReader streams the chunks of a blob from one consistent snapshot.
 type rowReader struct {
-	tx   *sql.Tx
+	tx   *sql.Tx // ends with the reader; nil if it continues
 	rows *sql.Rows
 	buf  bytes.Reader
 }
@@ -175,7 +182,9 @@ func (r *rowReader) Read(p []byte) (int, error) {
 
 func (r *rowReader) Close() error {
 	err := r.rows.Close()
-	r.tx.Rollback() //nolint:errcheck // a read-only transaction
+	if r.tx != nil {
+		r.tx.Rollback() //nolint:errcheck // a read-only transaction
+	}
 	return err
 }
 

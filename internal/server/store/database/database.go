@@ -77,6 +77,7 @@ type DB struct {
 	clock  Clock
 	owners Owners
 	dirs   []string
+	file   string // of SQLite
 
 	sqlite *sqliteWriter // nil with PostgreSQL
 

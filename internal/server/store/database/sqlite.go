@@ -63,7 +63,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 
 	db := &DB{
 		engine: sqliteEngine, known: known, pool: read, blobs: blobs, bus: newBus(), clock: opts.clock(), owners: opts.Owners,
-		dirs: []string{filepath.Dir(abs), opts.BlobDir},
+		dirs: []string{filepath.Dir(abs), opts.BlobDir}, file: abs,
 	}
 	db.sqlite = newSQLiteWriter(db, write)
 	return db, nil

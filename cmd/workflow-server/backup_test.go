@@ -1,0 +1,68 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
+)
+
+// script runs the commands of a page as root.
+func (h *host) script(mark string, values map[string]string) string {
+	h.t.Helper()
+	cmd := exec.CommandContext(h.t.Context(), "bash", "-c", harness.Script(h.t, "backup.md", mark, values))
+	cmd.Dir = h.base
+	cmd.Env = append([]string{programEnv + "=1", "HOME=" + h.base, "PATH=" + h.base + ":" + os.Getenv("PATH")}, h.env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		h.t.Fatalf("%s: %v\n%s", mark, err, out)
+	}
+	return string(out)
+}
+
+// TestBackupDrill follows docs/backup.md: it backs up a running server, loses its data directory, and restores it. Root
+// runs the commands, and the server another user.
+func TestBackupDrill(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	const user = 1001
+	h := newHost(t)
+	data := h.dir("data", user)
+	values := map[string]string{"BACKUPS": h.dir("backups", user), "PASSPHRASE_FILE": filepath.Join(h.base, "passphrase")}
+	must.OK(t, os.WriteFile(filepath.Join(h.base, "systemctl"), []byte("#!/bin/sh\n"), 0o755))
+	h.env = []string{"WORKFLOW_SERVER_DATA_DIR=" + data}
+	stop := h.serve(user)
+	h.ok(0, "pool", "create", "production")
+	if out := h.script("backup write", values); !strings.Contains(out, "It does not contain the master key") {
+		t.Errorf("got %s", out)
+	}
+	if out := h.script("backup key", values); !strings.Contains(out, "sealed with the passphrase") {
+		t.Errorf("got %s", out)
+	}
+	pools := h.ok(0, "pool", "list", "--json")
+	stop(syscall.SIGTERM)
+	must.OK(t, os.RemoveAll(data))
+	h.dir("data", user) // as an installed package has it
+	if out := h.script("backup verify", values); !strings.Contains(out, "is whole") {
+		t.Errorf("got %s", out)
+	}
+	h.refuses(0, 1, "not a directory", "restore", values["PASSPHRASE_FILE"])
+	if out := h.script("backup restore", values); !strings.Contains(out, "Restored "+values["BACKUPS"]) {
+		t.Errorf("got %s", out)
+	}
+	h.serve(user)
+	if got := h.ok(0, "pool", "list", "--json"); got != pools {
+		t.Errorf("the pools are %s, want %s", got, pools)
+	}
+	if out := h.script("backup release", values); !strings.Contains(out, "The restored server works again") {
+		t.Errorf("got %s", out)
+	}
+	h.refuses(0, 1, "nothing is to be released", "restore", "release", "--all")
+	h.refuses(0, 2, "name one organization, or all with --all", "restore", "release")
+}

@@ -1,0 +1,456 @@
+package backup_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/backup"
+	"workflowagent/internal/server/identity/keyring"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/blob"
+	"workflowagent/internal/server/store/scope"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(childEnv) != "" {
+		child()
+		return
+	}
+	os.Exit(storetest.Main(m))
+}
+
+const passphrase = "correct horse battery staple"
+
+// site is an installation with a master key and a directory for backups.
+type site struct {
+	t       *testing.T
+	db      *store.DB
+	ring    *keyring.Ring
+	key     string // the file of the master key
+	backups string
+}
+
+func newSite(t *testing.T, db *store.DB) site {
+	t.Helper()
+	dir := t.TempDir()
+	s := site{t: t, db: db, key: filepath.Join(dir, "master-key"), backups: filepath.Join(dir, "backups")}
+	s.ring = must.Get(keyring.Open(t.Context(), db, must.Get((keyring.Source{File: s.key, Create: true}).Load(t.Context()))(t)))(t)
+	s.write(func(tx *store.Tx) error {
+		// A row for each kind of value that is hard to copy.
+		for name, value := range map[string][]byte{"empty": {}, "zero": {0}, "binary": {0xff, 0xfe, '\n', '"', 0}, "long": bytes.Repeat([]byte("0123456789"), 300_000)} {
+			if err := tx.SetInstallation(name, value); err != nil {
+				return err
+			}
+		}
+		if err := tx.InsertOrganization(store.Organization{ID: "org", Name: "acme", DisplayName: "\u2028 <é> \\ \"quoted\" \t\r\n"}); err != nil {
+			return err
+		}
+		return tx.InsertUser(store.User{ID: "user", Login: "ann"})
+	})
+	for i := range 3 {
+		s.addStack(fmt.Sprint("s", i))
+	}
+	return s
+}
+
+func (s site) write(fn func(*store.Tx) error) {
+	s.t.Helper()
+	must.OK(s.t, s.db.Write(s.t.Context(), scope.Server(), fn))
+}
+
+// addStack adds a stack with two states and the log of a job.
+func (s site) addStack(id string) {
+	s.t.Helper()
+	must.OK(s.t, addStack(s.t.Context(), s.db, id))
+}
+
+func addStack(ctx context.Context, db *store.DB, id string) error {
+	key := "stacks/" + id + "/"
+	for _, name := range []string{"b", "a"} {
+		if err := db.Blobs().Put(ctx, key+name, strings.NewReader("state "+name+" of "+id+strings.Repeat("x", 100))); err != nil {
+			return err
+		}
+	}
+	if _, _, err := db.Blobs().Append(ctx, "logs/job-"+id+"/1/0", 0, []byte("line\n")); err != nil {
+		return err
+	}
+	return db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
+		if err := tx.InsertStack(store.Stack{ID: id, OrgID: "org", Project: "p", Name: id, StateBlob: key + "a"}); err != nil {
+			return err
+		}
+		for _, name := range []string{"a", "b"} {
+			if err := tx.InsertState(store.State{Key: key + name, StackID: id, Form: store.Full, Blob: key + name}); err != nil {
+				return err
+			}
+		}
+		if err := tx.InsertDeployment(store.Deployment{ID: "deployment-" + id, OrgID: "org", StackID: id}); err != nil {
+			return err
+		}
+		return tx.InsertJob(store.Job{ID: "job-" + id, DeploymentID: "deployment-" + id, OrgID: "org", StackID: id})
+	})
+}
+
+func (s site) source() backup.Source {
+	return backup.Source{DB: s.db, Version: "v1", MasterKey: keyring.Source{File: s.key}, Log: storetest.Log()}
+}
+
+func (s site) backup(q backup.Request) backup.Result {
+	s.t.Helper()
+	q.Dir = s.backups
+	return must.Get(backup.Write(s.t.Context(), s.source(), q, func(backup.Progress) {}))(s.t)
+}
+
+// content returns the rows of all tables and the blobs, as text.
+func content(t *testing.T, db *store.DB, prefixes ...string) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	must.OK(t, db.Snapshot(t.Context(), func(s *store.Snapshot) error {
+		relations, err := s.Relations()
+		if err != nil {
+			return err
+		}
+		for _, r := range relations {
+			// The order of columns can differ.
+			slices.SortFunc(r.Columns, func(a, b store.Column) int { return strings.Compare(a.Name, b.Name) })
+			rows := []string{}
+			err := s.EachRow(r, func(values []any) error { rows = append(rows, fmt.Sprintf("%q", values)); return nil })
+			if err != nil {
+				return err
+			}
+			slices.Sort(rows)
+			all[r.Name] = rows
+		}
+		for _, prefix := range prefixes {
+			keys, err := s.Blobs.Keys(t.Context(), prefix)
+			if err != nil {
+				return err
+			}
+			for _, key := range keys {
+				r, err := s.Blobs.Open(t.Context(), key)
+				if err != nil {
+					return err
+				}
+				data, err := io.ReadAll(r)
+				if err := errors.Join(err, r.Close()); err != nil {
+					return err
+				}
+				all["blobs"] = append(all["blobs"], key+" "+string(data))
+			}
+		}
+		return nil
+	}))
+	// Only a restore adds it.
+	all["installation"] = slices.DeleteFunc(all["installation"], func(row string) bool { return strings.HasPrefix(row, `["restored"`) })
+	return all
+}
+
+func compare(t *testing.T, got, want map[string][]string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("got %d tables, want %d", len(got), len(want))
+	}
+	for name := range want {
+		if !slices.Equal(got[name], want[name]) {
+			t.Errorf("%s: got %.2000q, want %.2000q", name, got[name], want[name])
+		}
+	}
+}
+
+// target is an empty installation of an engine.
+type target struct {
+	backup.Target
+	open func() *store.DB
+}
+
+func newTarget(t *testing.T, engine string) target {
+	t.Helper()
+	dir := t.TempDir()
+	to := backup.Target{
+		DSN: "sqlite:" + filepath.Join(dir, "server.db"), MasterKey: keyring.Source{File: filepath.Join(dir, "master-key")},
+		Options: store.Options{Log: storetest.Log(), BlobDir: filepath.Join(dir, "blobs")},
+	}
+	if engine == "postgres" {
+		to.DSN = storetest.PostgresURL(t)
+	}
+	return target{to, func() *store.DB {
+		t.Helper()
+		o := to.Options
+		o.Existing = true
+		db := must.Get(store.Open(t.Context(), to.DSN, o))(t)
+		t.Cleanup(func() { must.OK(t, db.Close()) })
+		return db
+	}}
+}
+
+func engines(t *testing.T) map[string]func(t *testing.T) *store.DB {
+	t.Helper()
+	return map[string]func(t *testing.T) *store.DB{
+		"sqlite":   func(t *testing.T) *store.DB { t.Helper(); return storetest.SQLite(t) },
+		"postgres": func(t *testing.T) *store.DB { t.Helper(); return storetest.Postgres(t) },
+	}
+}
+
+// TestRestore backs up each engine, and restores to each.
+func TestRestore(t *testing.T) {
+	for from, open := range engines(t) {
+		t.Run(from, func(t *testing.T) {
+			s := newSite(t, open(t))
+			secret := must.Get(s.ring.Encrypt(t.Context(), "s0", []byte("secret")))(t)
+			must.OK(t, s.db.Blobs().Put(t.Context(), "stacks/s0/unnamed", strings.NewReader("a state whose row was not written yet")))
+			result := s.backup(backup.Request{Passphrase: passphrase})
+			if n := result.Manifest.Blobs.Count; n != 9 {
+				t.Errorf("the backup has %d blobs, want 9", n)
+			}
+			must.OK(t, s.db.Blobs().Delete(t.Context(), "stacks/s0/unnamed"))
+			want := content(t, s.db, "stacks", "logs")
+			report := must.Get(backup.Verify(t.Context(), s.backups))(t)
+			if report.Path != result.Path || report.Manifest.Engine != from {
+				t.Errorf("verified %s of %s, want %s of %s", report.Path, report.Manifest.Engine, result.Path, from)
+			}
+			for to := range engines(t) {
+				t.Run(to, func(t *testing.T) {
+					target := newTarget(t, to)
+					target.Passphrase = passphrase
+					restored := must.Get(backup.Restore(t.Context(), s.backups, target.Target))(t)
+					if !restored.Key {
+						t.Error("the key was not restored")
+					}
+					db := target.open()
+					compare(t, content(t, db, "stacks", "logs"), want)
+					ring := must.Get(keyring.Open(t.Context(), db, must.Get((keyring.Source{File: target.MasterKey.File}).Load(t.Context()))(t)))(t)
+					if text := must.Get(ring.Decrypt(t.Context(), "s0", secret))(t); string(text) != "secret" {
+						t.Errorf("the secret is %q", text)
+					}
+					if _, err := backup.Restore(t.Context(), s.backups, target.Target); err == nil || !strings.Contains(err.Error(), "restore only into an empty") {
+						t.Errorf("restoring twice: %v", err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestStrangeText checks that SQLite's text that is not UTF-8 survives, and that PostgreSQL refuses it.
+func TestStrangeText(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t))
+	s.write(func(tx *store.Tx) error {
+		if _, err := tx.Exec("UPDATE organizations SET display_name = $1", "not \xff UTF-8"); err != nil {
+			return err
+		}
+		_, err := tx.Exec("UPDATE users SET name = $1", "nul \x00 inside")
+		return err
+	})
+	s.backup(backup.Request{})
+	to := newTarget(t, "sqlite")
+	if restored := must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t); restored.Key {
+		t.Error("the key was restored without being in the backup")
+	}
+	compare(t, content(t, to.open()), content(t, s.db))
+	refusing := newTarget(t, "postgres")
+	if _, err := backup.Restore(t.Context(), s.backups, refusing.Target); err == nil || !strings.Contains(err.Error(), "PostgreSQL cannot store one of its texts") {
+		t.Errorf("PostgreSQL: %v", err)
+	}
+	// After the failure, the database is still empty.
+	must.OK(t, os.RemoveAll(s.backups))
+	s.write(func(tx *store.Tx) error {
+		if _, err := tx.Exec("UPDATE organizations SET display_name = ''"); err != nil {
+			return err
+		}
+		_, err := tx.Exec("UPDATE users SET name = ''")
+		return err
+	})
+	s.backup(backup.Request{})
+	must.Get(backup.Restore(t.Context(), s.backups, refusing.Target))(t)
+}
+
+// TestWriters backs up while writers add stacks, and remove blobs. The backup contains each stack with all that belongs
+// to it, or not at all.
+func TestWriters(t *testing.T) {
+	for engine, open := range engines(t) {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t, open(t))
+			var writers sync.WaitGroup
+			written := make(chan struct{}, 1)
+			for n := range 3 {
+				writers.Go(func() {
+					for i := range 40 {
+						id := fmt.Sprintf("w%d-%d", n, i)
+						if err := addStack(t.Context(), s.db, id); err != nil {
+							t.Error(err)
+							return
+						}
+						if i%2 == 1 {
+							if err := removeStack(t.Context(), s.db, id); err != nil {
+								t.Error(err)
+								return
+							}
+						}
+						select {
+						case written <- struct{}{}:
+						default:
+						}
+					}
+				})
+			}
+			<-written
+			result := s.backup(backup.Request{})
+			writers.Wait()
+			if len(result.Manifest.Missing) > 0 {
+				t.Errorf("the backup misses %v", result.Manifest.Missing)
+			}
+			to := newTarget(t, "sqlite")
+			must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t)
+			checkComplete(t, to.open())
+		})
+	}
+}
+
+func removeStack(ctx context.Context, db *store.DB, id string) error {
+	err := db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
+		for _, table := range []string{"jobs", "deployments", "states"} {
+			if _, err := tx.Exec("DELETE FROM "+table+" WHERE stack_id = $1", id); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec("DELETE FROM stacks WHERE id = $1", id)
+		return err
+	})
+	return errors.Join(err, db.Blobs().Delete(ctx, "stacks/"+id), db.Blobs().Delete(ctx, "logs/job-"+id))
+}
+
+// checkComplete checks that each stack has its states and its log.
+func checkComplete(t *testing.T, db *store.DB) {
+	t.Helper()
+	must.OK(t, db.Snapshot(t.Context(), func(s *store.Snapshot) error {
+		ids, err := s.StackIDs("", 1_000_000)
+		if err != nil || len(ids) < 3 {
+			t.Errorf("the stacks are %v, %v", ids, err)
+		}
+		for _, id := range ids {
+			for _, key := range []string{"stacks/" + id + "/a", "stacks/" + id + "/b", "logs/job-" + id + "/1/0"} {
+				if _, err := s.Blobs.Stat(t.Context(), key); err != nil {
+					t.Errorf("the blob %s: %v", key, err)
+				}
+			}
+		}
+		return nil
+	}))
+}
+
+// TestUnchangedBlobs checks that a backup shares unchanged blobs with the previous one, and no others.
+func TestUnchangedBlobs(t *testing.T) {
+	for engine, open := range engines(t) {
+		t.Run(engine, func(t *testing.T) {
+			s := newSite(t, open(t))
+			first := s.backup(backup.Request{})
+			s.addStack("new")
+			if _, _, err := s.db.Blobs().Append(t.Context(), "logs/job-s1/1/0", 5, []byte("more\n")); err != nil {
+				t.Fatal(err)
+			}
+			must.OK(t, s.db.Blobs().Put(t.Context(), "stacks/s2/a", strings.NewReader("STATE a of s2"+strings.Repeat("x", 100)))) // of the same size
+			second := s.backup(backup.Request{})
+			if first.Linked != 0 || second.Linked != 7 || second.Manifest.Blobs.Count != 12 {
+				t.Errorf("linked %d and %d of %d blobs, want 0 and 7 of 12", first.Linked, second.Linked, second.Manifest.Blobs.Count)
+			}
+			log := filepath.Join("blobs", "logs", "job-s1", "1", "0")
+			for path, want := range map[string]string{first.Path: "line\n", second.Path: "line\nmore\n"} {
+				if got := must.Get(os.ReadFile(filepath.Join(path, log)))(t); string(got) != want {
+					t.Errorf("%s contains the log %q, want %q", path, got, want)
+				}
+			}
+			third := s.backup(backup.Request{Keep: 1})
+			if third.Linked != 12 || !slices.Equal(third.Removed, []string{filepath.Base(first.Path), filepath.Base(second.Path)}) || third.Unremoved != nil {
+				t.Errorf("linked %d, removed %v, %v", third.Linked, third.Removed, third.Unremoved)
+			}
+			must.Get(backup.Verify(t.Context(), s.backups))(t)
+		})
+	}
+}
+
+// TestHeldBlobs checks that a removal waits for the snapshot, also if the process does not survive that.
+func TestHeldBlobs(t *testing.T) {
+	storetest.OnSQLite(t)
+	dir := t.TempDir()
+	files := must.Get(blob.NewFiles(dir))(t)
+	const key, other = "stacks/a/b", "stacks/c/d"
+	for _, k := range []string{key, other} {
+		must.OK(t, files.Put(t.Context(), k, strings.NewReader("state")))
+	}
+	all := func([]string) ([]string, error) { return nil, nil }
+	release := files.Hold()
+	second := files.Hold()
+	must.OK(t, files.Delete(t.Context(), "stacks/a"))
+	if n := must.Get(files.Sweep(t.Context(), "stacks", 0, all))(t); n != 0 {
+		t.Errorf("a sweep removed %d blobs", n)
+	}
+	must.OK(t, release())
+	must.OK(t, release())
+	if n := must.Get(files.Size(t.Context(), key))(t); n != 5 {
+		t.Errorf("the held blob has %d bytes", n)
+	}
+	must.OK(t, second())
+	if n := must.Get(files.Size(t.Context(), key))(t); n != 0 {
+		t.Errorf("after the release, the blob has %d bytes", n)
+	}
+	// A process that ends during a backup leaves the list, whose last line can be cut off.
+	must.OK(t, files.Put(t.Context(), key, strings.NewReader("state")))
+	must.OK(t, os.WriteFile(filepath.Join(dir, ".postponed"), []byte("stacks/a\nstacks"), 0o600))
+	keep := func(keys []string) ([]string, error) { return keys, nil }
+	must.Get(must.Get(blob.NewFiles(dir))(t).Sweep(t.Context(), "stacks", 0, keep))(t)
+	if a, c := must.Get(files.Size(t.Context(), key))(t), must.Get(files.Size(t.Context(), other))(t); a != 0 || c != 5 {
+		t.Errorf("after the restart, the blobs have %d and %d bytes, want 0 and 5", a, c)
+	}
+}
+
+// TestMissingState checks that a state without content does not prevent a backup of the others.
+func TestMissingState(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newSite(t, db)
+		must.OK(t, db.Blobs().Delete(t.Context(), "stacks/s1/a"))
+		result := s.backup(backup.Request{})
+		if !slices.Equal(result.Manifest.Missing, []string{"stacks/s1/a"}) || result.Manifest.Blobs.Count != 8 {
+			t.Errorf("the backup has %d blobs and misses %v", result.Manifest.Blobs.Count, result.Manifest.Missing)
+		}
+		must.Get(backup.Verify(t.Context(), s.backups))(t)
+	})
+}
+
+// TestKeys checks that a restore accepts only the key of the installation.
+func TestKeys(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t))
+	s.backup(backup.Request{Passphrase: passphrase})
+	to := newTarget(t, "sqlite")
+	to.Passphrase = "wrong passphrase"
+	if _, err := backup.Restore(t.Context(), s.backups, to.Target); err == nil || !strings.Contains(err.Error(), "check the passphrase") {
+		t.Errorf("a wrong passphrase: %v", err)
+	}
+	to.Passphrase = ""
+	must.Get((keyring.Source{File: to.MasterKey.File, Create: true}).Load(t.Context()))(t)
+	if _, err := backup.Restore(t.Context(), s.backups, to.Target); err == nil || !strings.Contains(err.Error(), "does not open the secrets") {
+		t.Errorf("a foreign key: %v", err)
+	}
+	to.Passphrase = passphrase
+	if _, err := backup.Restore(t.Context(), s.backups, to.Target); err == nil || !strings.Contains(err.Error(), "another key than that of the backup") {
+		t.Errorf("a foreign key and the right passphrase: %v", err)
+	}
+	must.OK(t, os.WriteFile(to.MasterKey.File, must.Get(os.ReadFile(s.key))(t), 0o600))
+	to.Passphrase = ""
+	if restored := must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t); !restored.Key {
+		t.Error("the key is not known")
+	}
+	q := backup.Request{Dir: s.backups, Passphrase: "short"}
+	if _, err := backup.Write(t.Context(), s.source(), q, func(backup.Progress) {}); err == nil || !strings.Contains(err.Error(), "fewer than 12") {
+		t.Errorf("a short passphrase: %v", err)
+	}
+}

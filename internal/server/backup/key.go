@@ -1,0 +1,68 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"filippo.io/age"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/keyring"
+)
+
+const (
+	// maxKey bounds the file of a key, sealed or not.
+	maxKey = 64 << 10
+	// maxWork bounds the work of a sealed key, so that a file of others does not keep this program busy. The default of
+	// the library is 18.
+	maxWork = 20
+	// MinPassphrase is the least length of a passphrase, in bytes.
+	MinPassphrase = 12
+)
+
+// sealKey returns the master key, encrypted with a passphrase.
+func sealKey(ctx context.Context, source keyring.Source, passphrase string) ([]byte, error) {
+	if len(passphrase) < MinPassphrase {
+		return nil, fault.Invalid("the passphrase has fewer than %d characters: who copies the backup can guess it", MinPassphrase)
+	}
+	key, err := source.Text(ctx)
+	if err != nil {
+		return nil, err
+	}
+	recipient, err := age.NewScryptRecipient(passphrase)
+	if err != nil {
+		return nil, fmt.Errorf("sealing the master key: %w", err)
+	}
+	var sealed bytes.Buffer
+	w, err := age.Encrypt(&sealed, recipient)
+	if err != nil {
+		return nil, fmt.Errorf("sealing the master key: %w", err)
+	}
+	if _, err := w.Write(key); err != nil {
+		return nil, fmt.Errorf("sealing the master key: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("sealing the master key: %w", err)
+	}
+	return sealed.Bytes(), nil
+}
+
+// openKey decrypts a sealed master key.
+func openKey(sealed []byte, passphrase string) ([]byte, error) {
+	identity, err := age.NewScryptIdentity(passphrase)
+	if err != nil {
+		return nil, fault.Invalid("opening the sealed master key: %v", err)
+	}
+	identity.SetMaxWorkFactor(maxWork)
+	r, err := age.Decrypt(bytes.NewReader(sealed), identity)
+	if err != nil {
+		return nil, fault.Invalid("opening the sealed master key: %v; check the passphrase", err)
+	}
+	key, err := io.ReadAll(io.LimitReader(r, maxKey))
+	if err != nil {
+		return nil, fault.Invalid("opening the sealed master key: %v", err)
+	}
+	return key, nil
+}

@@ -1,0 +1,228 @@
+package backup
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/keyring"
+	"workflowagent/internal/server/recovery"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/sys/durable"
+)
+
+// Target is where a backup is restored.
+type Target struct {
+	// DSN and Options are those of the new database.
+	DSN     string
+	Options store.Options
+	// MasterKey is the file that receives the master key of the backup. If it exists, or if a command prints the key, it
+	// must be the installation's.
+	MasterKey keyring.Source
+	// Passphrase opens the sealed key; "" ignores that key.
+	Passphrase string
+}
+
+// Restored describes a restored backup.
+type Restored struct {
+	Report
+	// Key says whether the key of the installation's secrets is in its place.
+	Key bool
+}
+
+// Restore verifies a backup, or the newest one in a directory, and restores it to a new database. If it returns an error,
+// the database contains nothing.
+func Restore(ctx context.Context, dir string, to Target) (Restored, error) {
+	report, err := Verify(ctx, dir)
+	if err != nil {
+		return Restored{}, fmt.Errorf("not restoring the backup: %w", err)
+	}
+	b, err := open(report.Path)
+	if err != nil {
+		return Restored{}, err
+	}
+	defer b.close()
+	if !equal(b.manifest, report.Manifest) {
+		return Restored{}, errors.New("not restoring the backup: it was changed while it was read")
+	}
+	key, isNew, err := b.masterKey(ctx, report, to)
+	if err != nil {
+		return Restored{}, fmt.Errorf("not restoring the backup: %w", err)
+	}
+	err = store.Receive(ctx, to.DSN, to.Options, b.manifest.Schema, func(r *store.Receiver) error {
+		if err := b.load(ctx, r); err != nil {
+			return err
+		}
+		if !isNew {
+			return nil
+		}
+		return writeKey(to.MasterKey.File, key)
+	})
+	if err != nil {
+		return Restored{}, fmt.Errorf("restoring the backup %s: %w", report.Path, explain(err, b.manifest))
+	}
+	return Restored{Report: report, Key: key != nil}, nil
+}
+
+func equal(a, b Manifest) bool {
+	return a.Time.Equal(b.Time) && a.Blobs == b.Blobs && slices.Equal(a.Tables, b.Tables)
+}
+
+// masterKey returns the content of the file with the key that fits the backup, and whether the file is new. It returns
+// nil if the key is not available.
+func (b *stored) masterKey(ctx context.Context, report Report, to Target) (content []byte, isNew bool, err error) {
+	existing, err := to.MasterKey.Text(ctx)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, err
+	}
+	exists := err == nil
+	content = existing
+	if to.Passphrase != "" {
+		if b.manifest.Key == nil {
+			return nil, false, fault.Invalid("the backup contains no master key that the passphrase could open")
+		}
+		sealed, err := b.read(keyName, maxKey)
+		if err != nil {
+			return nil, false, err
+		}
+		if content, err = openKey(sealed, to.Passphrase); err != nil {
+			return nil, false, err
+		}
+		if exists && !bytes.Equal(bytes.TrimSpace(content), bytes.TrimSpace(existing)) {
+			return nil, false, fault.Conflict("%s is another key than that of the backup: move it away", to.MasterKey)
+		}
+	}
+	if content == nil || report.keyRing == nil {
+		return content, !exists && content != nil, nil
+	}
+	if err := keyring.CheckWrapped(report.keyRing, string(content)); err != nil {
+		return nil, false, fault.Invalid("%s does not open the secrets of the backup (%v): use the master key of the installation that was backed up", to.MasterKey, err)
+	}
+	return content, !exists, nil
+}
+
+func writeKey(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing the master key: %w", err)
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("writing the master key: %w", errors.Join(err, os.Remove(path)))
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}
+
+// load adds all rows and blobs to a database.
+func (b *stored) load(ctx context.Context, r *store.Receiver) error {
+	if len(b.manifest.Tables) != len(r.Relations) {
+		return fmt.Errorf("the backup has %d tables, but its schema %d", len(b.manifest.Tables), len(r.Relations))
+	}
+	for _, rel := range r.Relations {
+		i := slices.IndexFunc(b.manifest.Tables, func(t Table) bool { return t.Name == rel.Name })
+		if i < 0 {
+			return fmt.Errorf("the backup lacks the table %s of its schema", rel.Name)
+		}
+		if err := b.loadTable(ctx, r, b.manifest.Tables[i], rel); err != nil {
+			return err
+		}
+	}
+	return b.eachBlob(func(entry Blob) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		h, err := b.openBlob(entry)
+		if err != nil {
+			return err
+		}
+		defer h.f.Close()
+		if err := r.Blobs.Add(ctx, entry.Key, io.LimitReader(h, entry.Size)); err != nil {
+			return err
+		}
+		if err := h.complete(); err != nil {
+			return damaged(blobName(entry.Key), err)
+		}
+		return nil
+	})
+}
+
+func (b *stored) loadTable(ctx context.Context, r *store.Receiver, t Table, rel store.Relation) error {
+	return b.lines(filepath.Join(tablesDir, t.Name+tableSuffix), t.Part, func(lines *bufio.Reader) error {
+		columns, err := readColumns(lines)
+		if err != nil {
+			return err
+		}
+		if err := sameColumns(columns, rel.Columns); err != nil {
+			return err
+		}
+		rows := counted(readRows(lines, columns), t.Rows)
+		if t.Name == installationTable {
+			mark, err := recovery.Mark(b.manifest.Time)
+			if err != nil {
+				return err
+			}
+			rows = marked(rows, columns, mark)
+		}
+		return r.Load(ctx, store.Relation{Name: t.Name, Columns: columns}, rows)
+	})
+}
+
+// marked replaces the installation's value that says that it was restored.
+func marked(rows iter.Seq2[[]any, error], columns []store.Column, mark []byte) iter.Seq2[[]any, error] {
+	name := slices.Index(columns, store.Column{Name: "name", Kind: store.Text})
+	value := slices.Index(columns, store.Column{Name: "value", Kind: store.Bytea})
+	return func(yield func([]any, error) bool) {
+		if name < 0 || value < 0 || len(columns) != 2 {
+			yield(nil, errors.New("it has other columns than this program knows"))
+			return
+		}
+		for values, err := range rows {
+			if err == nil && values[name] == recovery.Name {
+				continue
+			}
+			if !yield(values, err) || err != nil {
+				return
+			}
+		}
+		row := make([]any, len(columns))
+		row[name], row[value] = recovery.Name, mark
+		yield(row, nil)
+	}
+}
+
+// counted ends with an error if rows are missing, or if there are too many.
+func counted(rows iter.Seq2[[]any, error], want int64) iter.Seq2[[]any, error] {
+	return func(yield func([]any, error) bool) {
+		var n int64
+		for values, err := range rows {
+			if n++; err == nil && n > want {
+				err = fmt.Errorf("it has more than %d rows", want)
+			}
+			if !yield(values, err) || err != nil {
+				return
+			}
+		}
+		if n < want {
+			yield(nil, fmt.Errorf("it has %d rows instead of %d", n, want))
+		}
+	}
+}
+
+func sameColumns(got, want []store.Column) error {
+	byName := func(a, b store.Column) int { return strings.Compare(a.Name, b.Name) }
+	got, want = slices.SortedFunc(slices.Values(got), byName), slices.SortedFunc(slices.Values(want), byName)
+	if !slices.Equal(got, want) {
+		return fmt.Errorf("its columns %v are not those of the schema, %v", got, want)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/admin"
+	"workflowagent/internal/server/api/control"
+	"workflowagent/internal/server/backup"
+	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
+)
+
+func newBackups(cfg config.Config, db *store.DB, version string, log *logrus.Entry) *backup.Service {
+	return backup.New(backup.Source{DB: db, Version: version, MasterKey: cfg.MasterKey(), Log: log})
+}
+
+// AdministerAlone is like [Administer], but no server can start while this process uses the database itself: a server
+// removes what a backup still copies.
+func AdministerAlone(ctx context.Context, cfg config.Config, version, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error) {
+	caller, closeCaller, err := Administer(ctx, cfg, version, onBehalf, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, running := caller.(*control.Client); running {
+		return caller, closeCaller, nil
+	}
+	lock, err := lockDatabase(ctx, cfg)
+	if err != nil {
+		return nil, nil, errors.Join(err, closeCaller())
+	}
+	return caller, func() error {
+		if lock != nil {
+			defer lock.Release()
+		}
+		return closeCaller()
+	}, nil
+}
+
+// Restore restores a backup, or the newest one in a directory, to the new database of a configuration.
+func Restore(ctx context.Context, cfg config.Config, version, dir, passphrase string, log *logrus.Entry) (backup.Restored, error) {
+	wanted, dirs := sockets(cfg, os.Geteuid())
+	wanted.Version = version
+	client, err := control.Find(ctx, wanted, dirs...)
+	if err == nil {
+		defer client.Close()
+		return backup.Restored{}, fault.Conflict("a server (process %d) runs on %s: stop it, and restore to an empty data directory or database", client.About().PID, cfg.DataDir)
+	}
+	if !errors.Is(err, control.ErrNotRunning) {
+		return backup.Restored{}, fmt.Errorf("not restoring, because a server may be running: %w", err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return backup.Restored{}, fmt.Errorf("finding the backup: %w", err)
+	}
+	if err := prepareRestore(cfg); err != nil {
+		return backup.Restored{}, err
+	}
+	lock, err := lockDatabase(ctx, cfg)
+	if err != nil {
+		return backup.Restored{}, err
+	}
+	if lock != nil {
+		defer lock.Release()
+	}
+	return backup.Restore(ctx, dir, backup.Target{DSN: cfg.DSN(), Options: databaseOptions(cfg, log), MasterKey: cfg.MasterKey(), Passphrase: passphrase})
+}
+
+// prepareRestore creates the data directory. If root runs this process, it becomes the owner of an existing one.
+func prepareRestore(cfg config.Config) error {
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return fmt.Errorf("creating the data directory: %w", err)
+	}
+	if os.Geteuid() == 0 {
+		become, err := becomingOwnerOf(cfg, cfg.DataDir, strings.HasPrefix(cfg.DSN(), "sqlite:"))
+		if err == nil {
+			err = become()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/admin"
+	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/recovery"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
+)
+
+// call sends a request with the administrator's token, and returns the body of the answer.
+func call(t *testing.T, s *Server, dir, method, path, body string) string {
+	t.Helper()
+	token := must.Get(os.ReadFile(filepath.Join(dir, "admin-token")))(t)
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, s.URL()+path, strings.NewReader(body)))(t)
+	req.Header.Set("Authorization", "token "+strings.TrimSpace(string(token)))
+	res := must.Get(http.DefaultClient.Do(req))(t)
+	defer res.Body.Close()
+	answer := must.Get(io.ReadAll(res.Body))(t)
+	if res.StatusCode >= 300 {
+		t.Fatalf("%s %s: %d %s", method, path, res.StatusCode, answer)
+	}
+	return string(answer)
+}
+
+// checkPaused checks that a restored server hands out no deployment, neither that of the backup nor a later one, and that
+// after its release it hands out only the later one.
+func checkPaused(t *testing.T, s *Server, dir string, cfg config.Config, pool, deployments, deployment string) {
+	t.Helper()
+	if got := call(t, s, dir, http.MethodGet, deployments, ""); !strings.Contains(got, `"status":"skipped"`) {
+		t.Errorf("the deployment of the backup is %s", got)
+	}
+	call(t, s, dir, http.MethodPost, deployments, deployment)
+	poll := func() int { return get(t, s.URL()+"/api/deployments/poll", pool) }
+	if code := poll(); code != http.StatusNoContent {
+		t.Errorf("before the release, a poll is answered with %d", code)
+	}
+	caller, closeCaller, err := Administer(t.Context(), cfg, "v1", "", storetest.Log())
+	must.OK(t, err)
+	defer func() { must.OK(t, closeCaller()) }()
+	if r := must.Get(admin.ReleaseRestored.Do(t.Context(), caller, admin.ReleaseOf{}))(t); len(r.Released) != 1 || len(r.Remaining) > 0 {
+		t.Errorf("released %+v", r)
+	}
+	if _, err := admin.ReleaseRestored.Do(t.Context(), caller, admin.ReleaseOf{}); err == nil || !strings.Contains(err.Error(), "nothing is to be released") {
+		t.Errorf("a second release: %v", err)
+	}
+	if code := poll(); code != http.StatusOK {
+		t.Errorf("after the release, a poll is answered with %d", code)
+	}
+	if code := poll(); code != http.StatusNoContent {
+		t.Errorf("a second deployment was handed out with %d", code)
+	}
+}
+
+// TestBackupOfRunningServer backs a server up, loses it, and restores it to the other engine and back. Tokens work, the
+// state of a stack is the same, and secrets can be decrypted.
+func TestBackupOfRunningServer(t *testing.T) {
+	base := t.TempDir()
+	dir, passphrase := filepath.Join(base, "first"), "correct horse battery staple"
+	backups := admin.NewBackup{Dir: filepath.Join(base, "backups"), Passphrase: passphrase}
+	s := must.Get(New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), io.Discard))(t)
+	stop := run(t, s)
+	call(t, s, dir, http.MethodPost, "/api/stacks/acme/proj", `{"stackName": "dev"}`)
+	call(t, s, dir, http.MethodPost, "/api/stacks/acme/proj/dev/import", `{"version": 3, "deployment": {"manifest": {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""}, "resources": [{"urn": "urn:pulumi:dev::proj::pulumi:pulumi:Stack::proj-dev", "custom": false, "type": "pulumi:pulumi:Stack"}]}}`)
+	secret := call(t, s, dir, http.MethodPost, "/api/stacks/acme/proj/dev/encrypt", `{"plaintext": "aHVudGVyMg=="}`)
+	want := call(t, s, dir, http.MethodGet, "/api/stacks/acme/proj/dev/export", "")
+	pool := struct{ TokenValue string }{}
+	must.OK(t, json.Unmarshal([]byte(call(t, s, dir, http.MethodPost, "/api/orgs/acme/agent-pools", `{"name": "pool"}`)), &pool))
+	const deployments = "/api/stacks/acme/proj/dev/deployments"
+	const deployment = `{"operation": "update", "inheritSettings": false, "sourceContext": {"git": {"repoURL": "https://git.test/r.git", "branch": "main"}}}`
+	call(t, s, dir, http.MethodPost, deployments, deployment)
+
+	write := func(cfg config.Config) admin.Backup {
+		t.Helper()
+		caller, closeCaller, err := AdministerAlone(t.Context(), cfg, "v1", "", storetest.Log())
+		must.OK(t, err)
+		defer func() { must.OK(t, closeCaller()) }()
+		return must.Get(admin.WriteBackup.Do(t.Context(), caller, backups))(t)
+	}
+	if b := write(testConfig(t, dir)); b.Blobs != 1 || !b.Key || b.Engine != "sqlite" || len(b.Problems) > 0 {
+		t.Errorf("the backup of the running server is %+v", b)
+	}
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, passphrase, storetest.Log()); err == nil || !strings.Contains(err.Error(), "stop it") {
+		t.Errorf("restoring over a running server: %v", err)
+	}
+	must.OK(t, stop())
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, passphrase, storetest.Log()); err == nil || !strings.Contains(err.Error(), "server.db exists") {
+		t.Errorf("restoring over an installation: %v", err)
+	}
+	write(testConfig(t, dir)) // without a server
+
+	token := must.Get(os.ReadFile(filepath.Join(dir, "admin-token")))(t)
+	must.OK(t, os.RemoveAll(dir))
+	for _, engine := range []string{"postgres", "sqlite"} {
+		dir := filepath.Join(base, engine)
+		cfg := testConfig(t, dir)
+		if engine == "postgres" {
+			cfg = must.Get(config.Load(config.LoadOptions{Cwd: base, Flags: map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}, Environ: []string{
+				"WORKFLOW_SERVER_DATABASE=" + storetest.PostgresURL(t),
+			}}))(t)
+		}
+		restored := must.Get(Restore(t.Context(), cfg, "v1", backups.Dir, passphrase, storetest.Log()))(t)
+		if !restored.Key {
+			t.Error("the key was not restored")
+		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "admin-token"), token, 0o600)) // as kept by the administrator
+		var notices bytes.Buffer
+		s := must.Get(New(t.Context(), cfg, "v1", storetest.Log(), &notices))(t)
+		if strings.Contains(notices.String(), "Created organization") {
+			t.Errorf("the restored server has begun anew: %s", notices.String())
+		}
+		stop := run(t, s)
+		if got := call(t, s, dir, http.MethodGet, "/api/stacks/acme/proj/dev/export", ""); got != want {
+			t.Errorf("%s: the state is %s, want %s", engine, got, want)
+		}
+		ciphertext := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(secret), `{"ciphertext":`), "}")
+		if got := call(t, s, dir, http.MethodPost, "/api/stacks/acme/proj/dev/decrypt", `{"ciphertext": `+ciphertext+`}`); !strings.Contains(got, "aHVudGVyMg==") {
+			t.Errorf("%s: the secret is %s", engine, got)
+		}
+		checkPaused(t, s, dir, cfg, pool.TokenValue, deployments, deployment)
+		write(cfg)
+		must.OK(t, stop())
+	}
+}
+
+// TestHeldWork checks that the work of a restored server that acts outside of it waits for the release, and that no other
+// work does.
+func TestHeldWork(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	s := must.Get(New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), io.Discard))(t)
+	defer s.closeAll()
+	must.OK(t, s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		mark, err := recovery.Mark(time.Now())
+		if err != nil {
+			return err
+		}
+		return tx.SetInstallation(recovery.Name, mark)
+	}))
+	for _, name := range held {
+		if !slices.ContainsFunc(s.subsystems, func(sub Subsystem) bool { return sub.Name == name }) {
+			t.Errorf("no work has the name %s", name)
+		}
+	}
+	ran := map[string]bool{}
+	for i, sub := range s.subsystems {
+		s.subsystems[i].Run = func(context.Context) error { ran[sub.Name] = true; return nil }
+	}
+	s.hold(recovery.New(s.db, nil, storetest.Log()))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, sub := range s.subsystems {
+		err := sub.Run(ended)
+		if waits := slices.Contains(held, sub.Name); waits == ran[sub.Name] || waits == (err == nil) {
+			t.Errorf("%s: ran %t, %v", sub.Name, ran[sub.Name], err)
+		}
+	}
+}
