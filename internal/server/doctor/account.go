@@ -90,7 +90,7 @@ func (a account) read(path string) error {
 			return fmt.Errorf("%s: %w", dir, checkup.Reason(err))
 		}
 		if !a.may(info, 0o1) {
-			return fmt.Errorf("%s: the directory %s has mode %04o", path, dir, info.Mode().Perm())
+			return fmt.Errorf("%s: the directory %s %s", path, dir, permissions(info))
 		}
 		if dir == filepath.Dir(dir) {
 			break
@@ -101,9 +101,24 @@ func (a account) read(path string) error {
 		return fmt.Errorf("%s: %w", path, checkup.Reason(err))
 	}
 	if !a.may(info, 0o4) {
-		return fmt.Errorf("%s has mode %04o and belongs to others", path, info.Mode().Perm())
+		return fmt.Errorf("%s %s", path, permissions(info))
 	}
 	return nil
+}
+
+// permissions describes whom the permissions of a file let do what.
+func permissions(info fs.FileInfo) string {
+	mode := fmt.Sprintf("has mode %04o", info.Mode().Perm())
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return mode
+	}
+	group := strconv.Itoa(int(stat.Gid))
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	owner := newAccount(user.LookupId(strconv.Itoa(int(stat.Uid))))(int(stat.Uid))
+	return fmt.Sprintf("%s, and belongs to %s and group %s", mode, owner, group)
 }
 
 // may reports whether the permissions grant one to the account: 4 to read, or 1 to enter a directory.

@@ -591,3 +591,14 @@ func TestDataOfAnotherUser(t *testing.T) {
 		t.Error("the permissions of others are not respected")
 	}
 }
+
+// TestPermissionsInWords checks that the doctor names the owner and the group, which an operator can have changed.
+func TestPermissionsInWords(t *testing.T) {
+	asRoot(t)
+	path := filepath.Join(t.TempDir(), "file")
+	must.OK(t, os.WriteFile(path, nil, 0o600))
+	must.OK(t, os.Chown(path, 0, 12345))
+	if got, want := permissions(must.Get(os.Stat(path))(t)), "has mode 0600, and belongs to user root and group 12345"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
