@@ -168,6 +168,20 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
+// TestConfigCheckForTheService checks that root learns which files the server's user cannot read.
+func TestConfigCheckForTheService(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	data, secret := t.TempDir(), configFile(t, "x")
+	must.OK(t, os.Chown(data, 12345, 12345))
+	providers := configFile(t, "providers: [{id: corp, issuer: https://login.example.com, client_id: x, allow_everyone: true, client_secret_file: "+secret+"}]\n")
+	_, code, err := execute(t, "config", "check", "--config", configFile(t, "data_dir: "+data+"\nsign_in_file: "+providers+"\n"))
+	if want := "client_secret_file of corp: " + secret; code != program.ExitUsage || err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "user 12345") {
+		t.Errorf("got %d, %v; want %q", code, err, want)
+	}
+}
+
 // TestLists checks the lists of a server's database as text and as JSON.
 func TestLists(t *testing.T) {
 	path := configFile(t, "data_dir: "+t.TempDir()+"\nlisten: 127.0.0.1:0\n")

@@ -459,6 +459,22 @@ func TestConfigureForTheService(t *testing.T) {
 	}
 }
 
+// TestConfigureSignIn checks that configure examines the files that the file with the providers names.
+func TestConfigureSignIn(t *testing.T) {
+	p := newPlace(t)
+	providers, secret := filepath.Join(p.dir, "sign-in.yaml"), filepath.Join(p.dir, "secret")
+	must.OK(t, os.WriteFile(providers, []byte("providers: [{id: corp, issuer: https://login.example.com, client_id: x, allow_everyone: true, client_secret_file: secret}]\n"), 0o600))
+	o := p.options(p.usual())
+	o.Set = []string{"sign_in_file=" + providers}
+	if out, result, code := p.run(o); code != exitFailed || result.Written || !strings.Contains(out, "client_secret_file of corp: "+secret) {
+		t.Errorf("without the secret: exit code %d: %s", code, out)
+	}
+	must.OK(t, os.WriteFile(secret, []byte("x"), 0o600))
+	if out, _, code := p.run(o); code != exitOK {
+		t.Errorf("with the secret: exit code %d: %s", code, out)
+	}
+}
+
 // TestConfigureInDirectoriesOfOthers checks that root writes nothing where another user could lead it elsewhere.
 func TestConfigureInDirectoriesOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -127,6 +127,16 @@ func (s *site) file(name, content string) string {
 	return path
 }
 
+// authority writes a file with the certificate of an authority and returns its path.
+func (s *site) authority() string { return s.file("authority.pem", string(company.PEM())) }
+
+// signIn configures an identity provider with two files.
+func (s *site) signIn(secret, authority string) {
+	s.t.Helper()
+	s.set("sign_in_file", s.file("sign-in.yaml", "providers:\n  - id: corp\n    issuer: https://login.example.com\n    client_id: x\n    allow_everyone: true\n"+
+		"    client_secret_file: "+secret+"\n    ca_certificate_file: "+authority+"\n"))
+}
+
 // tls configures certificate files for the server.
 func (s *site) tls(template x509.Certificate, hosts ...string) {
 	s.t.Helper()
@@ -172,7 +182,15 @@ func (s *site) execute(statement string, args ...any) {
 
 var hostCases = []finderCase{
 	{configInvalid, "no configuration", func(s *site) { s.options.ConfigErr = errors.New("FILE:1: a: b\nFILE:2: c: d") }, "config", failed, []string{"FILE:1: a: b", "FILE:2: c: d"}},
-	{configInvalid, "a bad sign-in file", func(s *site) { s.set("sign_in_file", s.file("sign-in.yaml", "x: y\n")) }, "config", failed, []string{"sign_in_file"}},
+	{configInvalid, "a bad sign-in file", func(s *site) { s.set("sign_in_file", s.file("sign-in.yaml", "x: y\n")) }, "files", failed, []string{"sign_in_file"}},
+	{configInvalid, "an empty secret of a provider", func(s *site) { s.signIn(s.file("secret", " \n"), s.authority()) }, "files", failed, []string{"client_secret_file", "is empty"}},
+	{configInvalid, "no certificate of a provider's authority", func(s *site) { s.signIn(s.file("secret", "x"), s.file("ca.pem", "x")) }, "files", failed, []string{"ca_certificate_file"}},
+	{fileUnreadable, "no secret of a provider", func(s *site) { s.signIn("/absent", s.authority()) }, "files", failed, []string{"client_secret_file of corp: /absent: no such file"}},
+	{fileUnreadable, "files of a provider that the server's user cannot read", func(s *site) {
+		asRoot(s.t)
+		must.OK(s.t, os.Chown(s.data(), 12345, 12345))
+		s.signIn(s.file("secret", "x"), s.authority())
+	}, "files", failed, []string{"client_secret_file of corp: ", "ca_certificate_file of corp: ", "user 12345"}},
 	{configWarnings, "an unknown variable", func(s *site) { s.environ = []string{"WORKFLOW_SERVER_LISEN=x"} }, "config", toReview, []string{"WORKFLOW_SERVER_LISEN"}},
 	{urlMissing, "all addresses", func(s *site) { s.set("listen", "0.0.0.0:8800") }, "config", failed, []string{"external_url"}},
 	{fileUnreadable, "no key file", func(s *site) {

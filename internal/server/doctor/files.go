@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,11 +31,6 @@ func (e *examination) checkConfig(context.Context) checkup.Result {
 		return fail(configInvalid, "no server can start with the configuration", "fix the reported lines, with configure or an editor", checkup.Lines(e.opts.ConfigErr)...)
 	}
 	file := cmp.Or(e.cfg.File(), "no file, the environment and the defaults")
-	if e.cfg.SignInFile != "" {
-		if _, err := openid.Load(e.cfg.SignInFile); err != nil && !errors.Is(err, fs.ErrPermission) { // checkFiles reports that
-			return fail(configInvalid, file+": sign_in_file cannot be used", "fix the reported lines", checkup.Lines(err)...)
-		}
-	}
 	if e.cfg.ExternalURL == "" {
 		return fail(urlMissing, file+": "+errNoURL.Error(), "set external_url to the URL that clients use, with configure or an editor")
 	}
@@ -59,36 +55,76 @@ func externalURL(c config.Config) string {
 	return "http://" + c.Listen
 }
 
-// checkFiles checks that the server's user can read the files that the configuration names.
-func (e *examination) checkFiles(context.Context) checkup.Result {
-	var problems, names []string
-	for _, f := range []struct{ key, path string }{
-		{"the configuration", e.cfg.File()},
-		{"tls_cert_file", e.cfg.TLSCert},
-		{"tls_key_file", e.cfg.TLSKey},
-		{"master_key_file", e.cfg.MasterKeyFile},
-		{"sign_in_file", e.cfg.SignInFile},
-		{"database_password_file", e.cfg.DatabasePasswordFile},
-		{"acme_ca_file", e.cfg.ACMECAFile},
-		{"acme_eab_key_file", e.cfg.ACMEKeyFile},
-		{"metrics_token_file", e.cfg.MetricsTokenFile},
-	} {
-		if _, err := os.Stat(f.path); f.path == "" || f.path == e.cfg.File() && errors.Is(err, fs.ErrNotExist) { // configure has not written it yet
-			continue
+// namedFile is a file that the configuration, or a file that it names, names with a key.
+type namedFile struct{ key, path string }
+
+// namedFiles returns the files that the server's user must be able to read.
+func namedFiles(c config.Config) []namedFile {
+	files := []namedFile{
+		{"the configuration", c.File()},
+		{"tls_cert_file", c.TLSCert},
+		{"tls_key_file", c.TLSKey},
+		{"master_key_file", c.MasterKeyFile},
+		{"sign_in_file", c.SignInFile},
+		{"database_password_file", c.DatabasePasswordFile},
+		{"acme_ca_file", c.ACMECAFile},
+		{"acme_eab_key_file", c.ACMEKeyFile},
+		{"metrics_token_file", c.MetricsTokenFile},
+	}
+	if c.SignInFile != "" {
+		providers, _ := openid.Load(c.SignInFile) // checkFiles reports the error
+		for _, p := range providers {
+			files = append(files, namedFile{"client_secret_file of " + p.ID, p.SecretFile}, namedFile{"ca_certificate_file of " + p.ID, p.AuthorityFile})
 		}
-		names = append(names, f.path)
-		if err := e.user.read(f.path); err != nil {
+	}
+	return slices.DeleteFunc(files, func(f namedFile) bool { return f.path == "" })
+}
+
+// unreadable returns a line for each of the files that the account cannot read.
+func (a account) unreadable(files []namedFile) []string {
+	var problems []string
+	for _, f := range files {
+		if err := a.read(f.path); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", f.key, err))
 		}
 	}
-	switch {
-	case len(problems) > 0:
-		return fail(fileUnreadable, "the server's "+e.user.String()+" cannot read all files of the configuration",
-			"let that user read each file and enter the directories above it, for example with chgrp and chmod g+r", problems...)
-	case len(names) == 0:
+	return problems
+}
+
+// CheckReadable returns an error if the server's user cannot read all files that the configuration names.
+func CheckReadable(c config.Config) error {
+	a := accountOf(c)
+	if problems := a.unreadable(namedFiles(c)); len(problems) > 0 {
+		return fmt.Errorf("the server's %s cannot read all files:\n%s\n%s", a, strings.Join(problems, "\n"), letRead)
+	}
+	return nil
+}
+
+const letRead = "let that user read each file and enter the directories above it, for example with chgrp and chmod g+r"
+
+// checkFiles checks that the server's user can read the files that the configuration names, and what the file with the
+// providers of sign-in says. Other checks examine the content of other files.
+func (e *examination) checkFiles(context.Context) checkup.Result {
+	files := namedFiles(e.cfg)
+	if _, err := os.Stat(e.cfg.File()); errors.Is(err, fs.ErrNotExist) { // configure has not written it yet
+		files = slices.DeleteFunc(files, func(f namedFile) bool { return f.path == e.cfg.File() })
+	}
+	if problems := e.user.unreadable(files); len(problems) > 0 {
+		return fail(fileUnreadable, "the server's "+e.user.String()+" cannot read all files of the configuration", letRead, problems...)
+	}
+	if e.cfg.SignInFile != "" {
+		if _, err := openid.Load(e.cfg.SignInFile); err != nil {
+			return fail(configInvalid, "sign_in_file cannot be used", "fix the reported lines", checkup.Lines(err)...)
+		}
+	}
+	if len(files) == 0 {
 		return checkup.Skip("the configuration names no file")
 	}
-	return checkup.OK("the server's " + e.user.String() + " can read " + strings.Join(names, ", "))
+	var paths []string
+	for _, f := range files {
+		paths = append(paths, f.path)
+	}
+	return checkup.OK("the server's " + e.user.String() + " can read " + strings.Join(paths, ", "))
 }
 
 func (e *examination) checkKey(ctx context.Context) checkup.Result {

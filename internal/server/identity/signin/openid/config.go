@@ -29,8 +29,8 @@ type Config struct {
 	// SecretFile contains the client's secret; "" is a client without a secret.
 	SecretFile string
 	// Authority is a list of certificates in PEM format that may sign the provider's certificate, in
-	// addition to those of the system.
-	Authority string
+	// addition to those of the system. AuthorityFile contains it; "" is none.
+	Authority, AuthorityFile string
 	// Scopes are requested in addition to openid.
 	Scopes []string
 	// GroupsClaim and LoginClaim are the claims with a user's groups and wanted login.
@@ -51,7 +51,8 @@ const (
 
 var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,39}$`)
 
-// Load reads the providers from a file. Its errors name the file and the line, and quote no value.
+// Load reads the providers from a file. Its errors name the file and the line, and quote no value. With an error, it
+// returns what it could read.
 func Load(path string) ([]Config, error) {
 	text, err := boundedfile.Read(path, maxFile)
 	if err != nil {
@@ -111,7 +112,8 @@ func (r *reader) provider(n *yaml.Node) Config {
 		"ca_certificate_file": func(n *yaml.Node) {
 			var path string
 			if r.text("ca_certificate_file", &path)(n); path != "" {
-				c.Authority = r.authority(n, path)
+				c.AuthorityFile = r.path(path)
+				c.Authority = r.authority(n, c.AuthorityFile)
 			}
 		},
 		"scopes":         r.texts("scopes", &c.Scopes),
@@ -141,7 +143,7 @@ func (r *reader) path(path string) string {
 }
 
 func (r *reader) authority(n *yaml.Node, path string) string {
-	text, err := boundedfile.Read(r.path(path), maxFile)
+	text, err := boundedfile.Read(path, maxFile)
 	if err == nil {
 		err = outbound.CheckAuthority(string(text))
 	}
