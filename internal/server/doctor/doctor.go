@@ -72,7 +72,7 @@ type examination struct {
 	log      *logrus.Entry
 	cfg      config.Config
 	readable bool // whether the configuration could be read
-	user     account
+	user     checkup.Account
 
 	master  []byte         // key
 	key     []byte         // key; of the mirror

@@ -55,76 +55,53 @@ func externalURL(c config.Config) string {
 	return "http://" + c.Listen
 }
 
-// namedFile is a file that the configuration, or a file that it names, names with a key.
-type namedFile struct{ key, path string }
-
 // namedFiles returns the files that the server's user must be able to read.
-func namedFiles(c config.Config) []namedFile {
-	files := []namedFile{
-		{"the configuration", c.File()},
-		{"tls_cert_file", c.TLSCert},
-		{"tls_key_file", c.TLSKey},
-		{"master_key_file", c.MasterKeyFile},
-		{"sign_in_file", c.SignInFile},
-		{"database_password_file", c.DatabasePasswordFile},
-		{"acme_ca_file", c.ACMECAFile},
-		{"acme_eab_key_file", c.ACMEKeyFile},
-		{"metrics_token_file", c.MetricsTokenFile},
+func namedFiles(c config.Config) []checkup.NamedFile {
+	files := []checkup.NamedFile{
+		{Key: "the configuration", Path: c.File()},
+		{Key: "tls_cert_file", Path: c.TLSCert},
+		{Key: "tls_key_file", Path: c.TLSKey},
+		{Key: "master_key_file", Path: c.MasterKeyFile},
+		{Key: "sign_in_file", Path: c.SignInFile},
+		{Key: "database_password_file", Path: c.DatabasePasswordFile},
+		{Key: "acme_ca_file", Path: c.ACMECAFile},
+		{Key: "acme_eab_key_file", Path: c.ACMEKeyFile},
+		{Key: "metrics_token_file", Path: c.MetricsTokenFile},
 	}
 	if c.SignInFile != "" {
 		providers, _ := openid.Load(c.SignInFile) // checkFiles reports the error
 		for _, p := range providers {
-			files = append(files, namedFile{"client_secret_file of " + p.ID, p.SecretFile}, namedFile{"ca_certificate_file of " + p.ID, p.AuthorityFile})
+			files = append(files,
+				checkup.NamedFile{Key: "client_secret_file of " + p.ID, Path: p.SecretFile},
+				checkup.NamedFile{Key: "ca_certificate_file of " + p.ID, Path: p.AuthorityFile})
 		}
 	}
-	return slices.DeleteFunc(files, func(f namedFile) bool { return f.path == "" })
-}
-
-// unreadable returns a line for each of the files that the account cannot read.
-func (a account) unreadable(files []namedFile) []string {
-	var problems []string
-	for _, f := range files {
-		if err := a.read(f.path); err != nil {
-			problems = append(problems, fmt.Sprintf("%s: %v", f.key, err))
-		}
-	}
-	return problems
+	return slices.DeleteFunc(files, func(f checkup.NamedFile) bool { return f.Path == "" })
 }
 
 // CheckReadable returns an error if the server's user cannot read all files that the configuration names.
 func CheckReadable(c config.Config) error {
-	a := accountOf(c)
-	if problems := a.unreadable(namedFiles(c)); len(problems) > 0 {
-		return fmt.Errorf("the server's %s cannot read all files:\n%s\n%s", a, strings.Join(problems, "\n"), letRead)
+	if r := accountOf(c).Readable("the server's", namedFiles(c)); r.Status == checkup.StatusFail {
+		return fmt.Errorf("%s:\n%s\n%s", r.Found, strings.Join(r.Details, "\n"), r.Advice)
 	}
 	return nil
 }
-
-const letRead = "let that user read each file and enter the directories above it, for example with chgrp and chmod g+r"
 
 // checkFiles checks that the server's user can read the files that the configuration names, and what the file with the
 // providers of sign-in says. Other checks examine the content of other files.
 func (e *examination) checkFiles(context.Context) checkup.Result {
 	files := namedFiles(e.cfg)
 	if _, err := os.Stat(e.cfg.File()); errors.Is(err, fs.ErrNotExist) { // configure has not written it yet
-		files = slices.DeleteFunc(files, func(f namedFile) bool { return f.path == e.cfg.File() })
+		files = slices.DeleteFunc(files, func(f checkup.NamedFile) bool { return f.Path == e.cfg.File() })
 	}
-	if problems := e.user.unreadable(files); len(problems) > 0 {
-		return fail(fileUnreadable, "the server's "+e.user.String()+" cannot read all files of the configuration", letRead, problems...)
-	}
-	if e.cfg.SignInFile != "" {
+	r := named(fileUnreadable, e.user.Readable("the server's", files))
+	reads := os.Geteuid() == 0 || e.user.IsSelf()
+	if r.Status == checkup.StatusOK && e.cfg.SignInFile != "" && reads {
 		if _, err := openid.Load(e.cfg.SignInFile); err != nil {
 			return fail(configInvalid, "sign_in_file cannot be used", "fix the reported lines", checkup.Lines(err)...)
 		}
 	}
-	if len(files) == 0 {
-		return checkup.Skip("the configuration names no file")
-	}
-	var paths []string
-	for _, f := range files {
-		paths = append(paths, f.path)
-	}
-	return checkup.OK("the server's " + e.user.String() + " can read " + strings.Join(paths, ", "))
+	return r
 }
 
 func (e *examination) checkKey(ctx context.Context) checkup.Result {
@@ -230,7 +207,7 @@ func (e *examination) checkData(context.Context) checkup.Result {
 		return fail(dataOpen, fmt.Sprintf("%s can be written by other users (mode %04o)", dir, info.Mode().Perm()), "run chmod 700 on it")
 	}
 	switch {
-	case e.user.isSelf():
+	case e.user.IsSelf():
 		if err := checkup.Writable(dir); err != nil {
 			return fail(dataInvalid, fmt.Sprintf("%s is not writable: %v", dir, checkup.Reason(err)), "check for a full or read-only disk, or set data_dir")
 		}
@@ -238,9 +215,9 @@ func (e *examination) checkData(context.Context) checkup.Result {
 		return warn(dataUser, fmt.Sprintf("%s belongs to %s, and the doctor runs as user %d", dir, e.user, os.Geteuid()),
 			"run doctor as root or as the server's user, for example with sudo -u: another user may get different results")
 	}
-	if strangers := foreignFiles(dir, e.user.uid); len(strangers) > 0 {
+	if strangers := foreignFiles(dir, e.user.UID); len(strangers) > 0 {
 		return fail(dataForeign, fmt.Sprintf("%s contains files that do not belong to %s, such as those of a server that root has started", dir, e.user),
-			fmt.Sprintf("stop the server, and run chown -R %d %s", e.user.uid, dir), strangers...)
+			fmt.Sprintf("stop the server, and run chown -R %d %s", e.user.UID, dir), strangers...)
 	}
 	return checkup.OK(dir + " belongs to the server's " + e.user.String())
 }
