@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/agent/control"
@@ -25,10 +26,11 @@ type Options struct {
 	Out     io.Writer
 
 	// If none of the following fields is set and In is a terminal, Run prompts for the settings.
-	ServiceURL   string
-	TokenFile    string // path of a file with the token; "-" means In
-	DeployTarget string
-	Set          []string // settings in the form KEY=VALUE
+	ServiceURL        string
+	TokenFile         string // path of a file with the token; "-" means In
+	DeployTarget      string
+	CACertificateFile string
+	Set               []string // settings in the form KEY=VALUE
 
 	NoCheck bool // write the file without checking the server and the host
 }
@@ -84,7 +86,7 @@ func Run(ctx context.Context, o Options) error {
 // checks lists the doctor's checks that run before the file is written. checksOf lists the checks
 // that run after a response, by key.
 var (
-	checks   = []string{"tls", "clock", "token", "engine", "runner"}
+	checks   = []string{"files", "service", "tls", "clock", "token", "engine", "runner"}
 	checksOf = map[string][]string{
 		"service_url": {"tls", "server"}, "token": {"token"}, "deploy_target": {"engine", "runner"},
 	}
@@ -109,7 +111,7 @@ func (o Options) check(ctx context.Context, loaded *config.Config, asker *setup.
 		return err
 	case ctx.Err() != nil:
 		return setup.ErrStopped
-	case report.OK:
+	case !slices.ContainsFunc(report.Checks, prevents):
 		return nil
 	}
 	if asking {
@@ -120,6 +122,9 @@ func (o Options) check(ctx context.Context, loaded *config.Config, asker *setup.
 	}
 	return errors.New("nothing was written, because a check failed; fix the cause, or use --no-check")
 }
+
+// prevents reports whether a result prevents the writing of the file. The sandbox of the service is changed afterwards.
+func prevents(r checkup.Result) bool { return r.Status == checkup.StatusFail && r.Name != "service" }
 
 func (o Options) write(ctx context.Context, path string, was, text []byte, changes []settings.Change, loaded *config.Config) error {
 	written, err := setup.Edit{Path: path, Was: was, Text: text, Changes: changes, Source: loaded.Source}.Write(o.Out)

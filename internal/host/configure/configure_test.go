@@ -15,7 +15,9 @@ import (
 	"testing"
 
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/checkup"
 	"workflowagent/internal/dev/dialogue"
+	"workflowagent/internal/dev/testcert"
 	"workflowagent/internal/protocol"
 )
 
@@ -130,6 +132,39 @@ func TestConfigureWithFlags(t *testing.T) {
 	t.Setenv("PULUMI_AGENT_MAX_CONCURRENT_JOBS", "9")
 	if out, _, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=6"}}); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and overrides") {
 		t.Errorf("nothing about the environment: %s", out)
+	}
+}
+
+// TestConfigureAuthority checks the flag for a private authority.
+func TestConfigureAuthority(t *testing.T) {
+	w := newSite(t)
+	given := Options{ServiceURL: w.url, TokenFile: "-", DeployTarget: "process", CACertificateFile: "/absent.pem"}
+	if out, code, _ := w.configure(t, goodToken, given); code != exitUsage || !strings.Contains(out, "--ca-certificate-file: cannot be read") {
+		t.Errorf("without the file: %d: %s", code, out)
+	}
+	authority, err := testcert.NewAuthority("The Company")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given.CACertificateFile = filepath.Join(w.dir, "ca.pem")
+	if err := os.WriteFile(given.CACertificateFile, authority.PEM(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, code, _ := w.configure(t, goodToken, given); code != exitOK || !strings.Contains(w.content(t), given.CACertificateFile) {
+		t.Errorf("%d: %s", code, out)
+	}
+}
+
+// TestPrevents checks that configure writes the file for a service whose sandbox is changed afterwards.
+func TestPrevents(t *testing.T) {
+	for r, want := range map[*checkup.Result]bool{
+		{Name: "files", Status: checkup.StatusFail}:   true,
+		{Name: "service", Status: checkup.StatusFail}: false,
+		{Name: "token", Status: checkup.StatusWarn}:   false,
+	} {
+		if got := prevents(*r); got != want {
+			t.Errorf("%s %s: %t", r.Name, r.Status, got)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ func (o Options) flags() setup.Flags {
 			{Name: "--service-url", Key: "service_url", Value: o.ServiceURL},
 			{Name: "--deploy-target", Key: "deploy_target", Value: o.DeployTarget},
 			{Name: "--token-file", Key: "token", Value: o.TokenFile},
+			{Name: "--ca-certificate-file", Key: "ca_certificate_file", Value: o.CACertificateFile},
 		},
 	}
 }
@@ -23,7 +24,7 @@ func (o Options) flags() setup.Flags {
 func (o Options) fromFlags() ([]settings.Change, error) {
 	flags := o.flags()
 	if !flags.Given() {
-		return nil, config.Invalid(errors.New("no setting is given: use --service-url, --token-file, --deploy-target or --set, or answer the questions of configure on a terminal"))
+		return nil, config.Invalid(errors.New("no setting is given: use --service-url, --token-file, --deploy-target, --ca-certificate-file or --set, or answer the questions of configure on a terminal"))
 	}
 	for i, flag := range flags.List {
 		if flag.Key != "token" || flag.Value == "" {

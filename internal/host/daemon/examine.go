@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/agent/pooltoken"
 	"workflowagent/internal/checkup"
 	"workflowagent/internal/host/doctor"
+	"workflowagent/internal/host/service"
 	"workflowagent/internal/protocol"
 )
 
@@ -37,6 +38,7 @@ func Examine(ctx context.Context, o doctor.Options) (checkup.Report, error) {
 		host, _ := os.Hostname() // distinguishes the doctors on hosts that share an engine
 		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true
 	}
+	o.Service = service.WithConfig(c.File())
 	o.Environ = os.Environ()
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)

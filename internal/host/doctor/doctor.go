@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/checkup"
+	"workflowagent/internal/host/service"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/sys/diskspace"
 )
@@ -73,6 +74,8 @@ type Options struct {
 	Proxy func(*http.Request) (*url.URL, error)
 	// Limit is the default timeout of a check. 0 means 10 seconds.
 	Limit time.Duration
+	// Service is the service of this machine that reads the configuration, or nil.
+	Service *service.Registered
 	// Environ is the agent's environment. Jobs of the process target inherit its PATH.
 	Environ []string
 	// Disk returns the size and the free bytes of the file system at a path. If it is nil, the

@@ -22,6 +22,8 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/checkup"
+	"workflowagent/internal/dev/testcert"
+	"workflowagent/internal/host/service"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
 )
@@ -175,6 +177,8 @@ func TestAllIsWell(t *testing.T) {
 	want(t, report, "tls", checkup.StatusSkip, "plain http")
 	want(t, report, "port", checkup.StatusSkip, "http_server_port")
 	want(t, report, "job-reach", checkup.StatusSkip, "--reach")
+	want(t, report, "service", checkup.StatusSkip, "no service")
+	want(t, report, "files", checkup.StatusSkip, "no service")
 	if !w.executor.removed || w.executor.owner != "me" {
 		t.Errorf("the trial job: %+v", w.executor)
 	}
@@ -183,7 +187,7 @@ func TestAllIsWell(t *testing.T) {
 		launch.Probe.URLs[1] != "https://outside.example.com"+protocol.StatusProbe || launch.JobToken == testToken {
 		t.Errorf("the launch document: %s", w.executor.launch)
 	}
-	if got := checkup.Summary(report); got != "14 ok, 3 skipped" {
+	if got := checkup.Summary(report); got != "14 ok, 5 skipped" {
 		t.Errorf("the summary is %q", got)
 	}
 }
@@ -270,6 +274,30 @@ func TestBrokenHost(t *testing.T) {
 		{"no token", func(t *testing.T, w *fixture) { w.set("token=") }, "config", checkup.StatusFail, []string{"token: is required"}},
 		{"a warning", func(t *testing.T, w *fixture) { w.set("env_forward_allowlist=ABSENT") }, "config", checkup.StatusWarn, []string{"ABSENT"}},
 		{"no authorities", func(t *testing.T, w *fixture) { w.set("ca_certificate_file=/does/not/exist") }, "proxy", checkup.StatusFail, []string{"ca_certificate_file"}},
+		{"a sandbox for containers", func(t *testing.T, w *fixture) {
+			w.options.Service = &service.Registered{Name: "second", Account: "root", Profile: service.ProfileDocker}
+		}, "service", checkup.StatusFail, []string{"for jobs in containers", "service install --name second --process --start"}},
+		{"a sandbox for processes", func(t *testing.T, w *fixture) {
+			w.set("deploy_target=docker")
+			w.options.Service = &service.Registered{Name: service.DefaultName, Account: "root", Profile: service.ProfileProcess}
+		}, "service", checkup.StatusWarn, []string{"less strict", "service install --process=false --start"}},
+		{"the right sandbox", func(t *testing.T, w *fixture) {
+			w.options.Service = &service.Registered{Name: service.DefaultName, Account: "root", Profile: service.ProfileProcess}
+		}, "service", checkup.StatusOK, nil},
+		{"a service of an unknown user", func(t *testing.T, w *fixture) {
+			w.options.Service = &service.Registered{Name: service.DefaultName, Account: "no-such-user", Profile: service.ProfileProcess}
+		}, "files", checkup.StatusFail, []string{"no-such-user", "--account"}},
+		{"authorities that the service's user cannot read", func(t *testing.T, w *fixture) {
+			if os.Geteuid() != 0 {
+				t.Skip("another user can read its own files only")
+			}
+			file := filepath.Join(t.TempDir(), "ca.pem")
+			if err := os.WriteFile(file, testAuthority(t), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.set("ca_certificate_file=" + file)
+			w.options.Service = &service.Registered{Name: service.DefaultName, Account: "nobody", Profile: service.ProfileProcess}
+		}, "files", checkup.StatusFail, []string{"the service's user nobody cannot read", "ca_certificate_file: /", "chgrp"}},
 		{"no runner", func(t *testing.T, w *fixture) { w.set("working_directory=" + t.TempDir()) }, "runner", checkup.StatusFail, []string{"workflow-runner is not in"}},
 		{"another runner", func(t *testing.T, w *fixture) { w.options.Version = "v2" }, "runner", checkup.StatusWarn, []string{"v1", "v2"}},
 		{"a runner that does not run", func(t *testing.T, w *fixture) {
@@ -305,6 +333,15 @@ func TestBrokenHost(t *testing.T) {
 			want(t, w.examine(t), tt.check, tt.want, tt.words...)
 		})
 	}
+}
+
+func testAuthority(t *testing.T) []byte {
+	t.Helper()
+	authority, err := testcert.NewAuthority("The Company")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority.PEM()
 }
 
 func portOf(t *testing.T, h http.Handler) string {

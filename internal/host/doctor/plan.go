@@ -38,6 +38,8 @@ func (e *examination) plan() []checkup.Check {
 	docker := o.Config != nil && o.Config.DeployTarget == config.TargetDocker
 	checks := []checkup.Check{
 		{Name: "config", Title: "configuration", Run: e.checkConfig},
+		{Name: "files", Title: "files", Run: withConfig(e.checkFiles)},
+		{Name: "service", Title: "service", Run: withConfig(e.checkService)},
 		{Name: "proxy", Title: "proxy", Run: withConfig(e.checkProxy)},
 		{Name: "dns", Title: "DNS", Needs: []string{"proxy"}, Run: e.checkDNS},
 		{Name: "tcp", Title: "TCP", Needs: []string{"dns"}, Run: e.checkTCP},
