@@ -41,6 +41,9 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return config.Invalid(err)
 	}
+	if err := setup.CheckPlace(path, o.Load.UID); err != nil {
+		return err
+	}
 	text, err := config.ReadText(path, o.Load)
 	if err != nil {
 		return config.Invalid(err)

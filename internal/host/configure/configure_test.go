@@ -250,6 +250,23 @@ func TestConfigureRefuses(t *testing.T) {
 	})
 }
 
+// TestConfigureInDirectoriesOfOthers checks that root writes nothing where another user could lead it elsewhere.
+func TestConfigureInDirectoriesOfOthers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	w := newSite(t)
+	dir := t.TempDir()
+	w.file = filepath.Join(dir, "agent.yaml")
+	if err := os.Chown(dir, 12345, 12345); err != nil {
+		t.Fatal(err)
+	}
+	out, code, _ := w.configure(t, goodToken, Options{ServiceURL: w.url, TokenFile: "-", DeployTarget: "process"})
+	if _, err := os.Lstat(w.file); err == nil || code != exitFailed || !strings.Contains(out, "not writing "+w.file+" as root") {
+		t.Errorf("exit code %d, file %v: %s", code, err, out)
+	}
+}
+
 // fileToWrite is the environment variable that makes the test binary configure an agent on its
 // terminal.
 const fileToWrite = "TEST_CONFIGURE_FILE"

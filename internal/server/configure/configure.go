@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -21,7 +20,6 @@ import (
 	"workflowagent/internal/server/doctor"
 	"workflowagent/internal/settings"
 	"workflowagent/internal/settings/setup"
-	"workflowagent/internal/sys/pathowner"
 )
 
 // Options configure [Run].
@@ -71,7 +69,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, settings.Invalid(err)
 	}
-	if err := checkPlace(path, o.Load.UID); err != nil {
+	if err := setup.CheckPlace(path, o.Load.UID); err != nil {
 		return Result{}, err
 	}
 	text, err := config.ReadText(path, o.Load)
@@ -81,30 +79,6 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	w := &writer{Options: o, path: path, text: text, terminal: setup.TerminalOf(o.In, o.Out), result: Result{File: path, Changed: []string{}, Checks: []checkup.Result{}}}
 	err = w.run(ctx)
 	return w.result, err
-}
-
-// checkPlace returns an error if another user than root can replace root's configuration file or what is on the way to
-// it, because root could then write to any file.
-func checkPlace(path string, uid int) error {
-	if uid != 0 {
-		return nil
-	}
-	for existing := path; ; existing = filepath.Dir(existing) {
-		if _, err := os.Lstat(existing); errors.Is(err, fs.ErrNotExist) && existing != filepath.Dir(existing) {
-			continue
-		}
-		owner, err := pathowner.Of(existing)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a link to nothing, which is not written
-		}
-		if err == nil && owner.UID != 0 {
-			err = fmt.Errorf("%s belongs to user %d", existing, owner.UID)
-		}
-		if err != nil {
-			return fmt.Errorf("not writing %s as root: %w: run the command as the user who owns the directory, or name a file in a directory of root with --config", path, err)
-		}
-		return nil
-	}
 }
 
 func (w *writer) run(ctx context.Context) error {

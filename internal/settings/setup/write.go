@@ -2,12 +2,41 @@ package setup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"workflowagent/internal/settings"
 	"workflowagent/internal/settings/conffile"
+	"workflowagent/internal/sys/pathowner"
 )
+
+// CheckPlace returns an error if another user than root can replace root's configuration file or what is on the way to
+// it, because root could then write to any file.
+func CheckPlace(path string, uid int) error {
+	if uid != 0 {
+		return nil
+	}
+	for existing := path; ; existing = filepath.Dir(existing) {
+		if _, err := os.Lstat(existing); errors.Is(err, fs.ErrNotExist) && existing != filepath.Dir(existing) {
+			continue
+		}
+		owner, err := pathowner.Of(existing)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a link to nothing, which is not written
+		}
+		if err == nil && owner.UID != 0 {
+			err = fmt.Errorf("%s belongs to user %d", existing, owner.UID)
+		}
+		if err != nil {
+			return fmt.Errorf("not writing %s as root: %w: run the command as the user who owns the directory, or name a file in a directory of root with --config", path, err)
+		}
+		return nil
+	}
+}
 
 // Edit is a change of a configuration file.
 type Edit struct {
