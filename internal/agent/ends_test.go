@@ -137,6 +137,7 @@ func TestAbnormalEndsOfTheRunner(t *testing.T) {
 		{"out of memory", executor.Exit{Code: 137, OOMKilled: true}, workflow.ReasonOOM, "out of memory"},
 		{"signal", executor.Exit{Code: -1, Signal: "SIGKILL"}, workflow.ReasonSignal, "SIGKILL"},
 		{"lost", executor.Exit{Code: -1, Lost: true, Detail: "the engine was restarted"}, workflow.ReasonLost, "the engine was restarted"},
+		{"lost, and what to do", executor.Exit{Code: -1, Lost: true}, workflow.ReasonLost, workflow.UnknownEnd},
 		{"exit code", executor.Exit{Code: 3}, workflow.ReasonExitCode, "exit code 3"},
 		{"no launch document", executor.Exit{Code: protocol.ExitNoLaunch}, workflow.ReasonLaunch, "The job did not run"},
 		{"no result", executor.Exit{}, workflow.ReasonInternalError, "This is a bug"},

@@ -180,7 +180,7 @@ func (j *job) hasLeave(ctx context.Context) (leave bool, err error) {
 // the engine said. The runner may still report, because its machine can be cut off from its engine:
 // the server lets such a report correct the reason lost.
 func (j *job) vanished(v delivery.Verdict) delivery.Verdict {
-	text := "The server had permitted the job to start, but its runner no longer exists and its result is unknown. Check the stack before the next deployment. (" + v.Message + ")"
+	text := "The server had permitted the job to start, but its runner no longer exists and its result is unknown. " + workflow.UnknownEnd + " (" + v.Message + ")"
 	v = delivery.Failed(workflow.ReasonLost, "%s", text)
 	j.log.Warn(v.Message)
 	j.closingWords(j.masks.String(v.Message))

@@ -135,7 +135,7 @@ func (j *job) resume(ctx context.Context) (delivery.Verdict, error) {
 		return j.follow(ctx)
 	}
 	if j.rebooted() {
-		return j.conclude(ctx, &executor.Error{Reason: workflow.ReasonLost, Message: "The agent's host was restarted during the start of the job, so it is unknown whether the job ran. The agent does not start it again. Check the stack before the next deployment."})
+		return j.conclude(ctx, &executor.Error{Reason: workflow.ReasonLost, Message: "The agent's host was restarted during the start of the job, so it is unknown whether the job ran. The agent does not start it again. " + workflow.UnknownEnd})
 	}
 	definition, err := j.admitted(ctx)
 	if err == nil {

@@ -281,19 +281,19 @@ func judge(exit executor.Exit, cancelled bool) delivery.Verdict {
 		v.Message = "The job was killed because it ran out of memory: give jobs more memory (docker_memory, or the pod template in Kubernetes), or reduce the program's memory use."
 	case exit.Lost:
 		v.Reason = workflow.ReasonLost
-		v.Message = "The job no longer exists and its result is unknown, for example after a restart of its host or engine. Check the stack before the next deployment."
+		v.Message = "The job no longer exists and its result is unknown, for example after a restart of its host or engine. " + workflow.UnknownEnd
 	case cancelled:
 		v.Reason = workflow.ReasonCancelled
 		v.Message = "The deployment was cancelled."
 	case exit.Reason != workflow.ReasonNone:
 		v.Reason = exit.Reason
-		v.Message = "The engine ended the job before the runner could report its result. Check the stack before the next deployment."
+		v.Message = "The engine ended the job before the runner could report its result. " + workflow.UnknownEnd
 	case exit.Signal == "SIGKILL":
 		v.Reason = workflow.ReasonSignal
-		v.Message = "The runner was killed by SIGKILL, which the agent did not send: an operator sent it, or the system ran out of memory. Check the stack before the next deployment."
+		v.Message = "The runner was killed by SIGKILL, which the agent did not send: an operator sent it, or the system ran out of memory. " + workflow.UnknownEnd
 	case exit.Signal != "":
 		v.Reason = workflow.ReasonSignal
-		v.Message = fmt.Sprintf("The runner was killed by %s, which the agent did not send. Check the stack before the next deployment.", exit.Signal)
+		v.Message = fmt.Sprintf("The runner was killed by %s, which the agent did not send. %s", exit.Signal, workflow.UnknownEnd)
 	case exit.Code == protocol.ExitNoLaunch:
 		v.Reason = workflow.ReasonLaunch
 		v.Message = "The runner did not receive the job, for example because the connection to the engine broke. The job did not run."

@@ -61,6 +61,9 @@ const (
 	ReasonInternalError Reason = "internal-error" // a defect in this product; the log has details
 )
 
+// UnknownEnd says what to do about a deployment whose end is unknown.
+const UnknownEnd = "Before you deploy again, end its update with pulumi cancel if it has not ended, and compare the state with the resources: pulumi refresh."
+
 // Event is an occurrence that can change a job's status.
 type Event string
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,7 +35,7 @@ func (p *plant) silence(id string) {
 	p.t.Helper()
 	p.change(id, func(j *store.Job) { j.LastSeenAt = time.Now().Add(-11 * time.Minute) })
 	p.must(p.service.Sweep(p.t.Context()))
-	if job := p.job(id); job.Reason != workflow.ReasonLost {
+	if job := p.job(id); job.Reason != workflow.ReasonLost || !strings.Contains(job.Message, workflow.UnknownEnd) {
 		p.t.Fatalf("the silent job is %s", job.Status)
 	}
 }

@@ -133,8 +133,8 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 
 func (s *Service) sweepRunning(ctx context.Context) error {
 	return s.sweepJobs(ctx, silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
-		text := fmt.Sprintf("The server received nothing from the deployment on %s for %s, so the deployment was marked as lost. Check whether it still runs there before the next deployment of this stack.",
-			orUnknown(job.AgentHostname), s.opts.Lost)
+		text := fmt.Sprintf("The server received nothing from the deployment on %s for %s, so the deployment was marked as lost: it was killed, the host stopped, or the network is interrupted. Check the host. If the deployment still runs there, it continues, and its result replaces this one. %s",
+			orUnknown(job.AgentHostname), s.opts.Lost, workflow.UnknownEnd)
 		v := verdict{event: workflow.EventLose, reason: workflow.ReasonLost, message: text, note: text}
 		if err := s.finish(tx, &job, v, now); err != nil {
 			return err

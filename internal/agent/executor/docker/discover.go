@@ -203,7 +203,7 @@ func explain(host string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("the Docker Engine at %s did not respond within %s: check whether it is overloaded or hung", host, pingTime)
 	case client.IsErrConnectionFailed(err), errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("no Docker Engine responds at %s: start it, or set DOCKER_HOST to its address", host)
+		return fmt.Errorf("no Docker Engine responds at %s: start it, set DOCKER_HOST to its address, or run jobs as processes without isolation (deploy_target process)", host)
 	}
 	return fmt.Errorf("calling the Docker Engine at %s: %w", host, err)
 }

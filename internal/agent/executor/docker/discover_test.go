@@ -153,7 +153,7 @@ func TestCheckWithoutEngine(t *testing.T) {
 	}
 	defer listener.Close()
 	for host, want := range map[string]string{
-		"unix://" + filepath.Join(dir, "none.sock"): "no Docker Engine responds",
+		"unix://" + filepath.Join(dir, "none.sock"): "deploy_target process",
 		"unix://" + silent:                          "did not respond within",
 		"tcp://127.0.0.1:9":                         "no Docker Engine responds",
 	} {
