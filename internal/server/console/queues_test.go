@@ -190,8 +190,8 @@ func TestQueuesNeedASession(t *testing.T) {
 func TestPoolsOfMembers(t *testing.T) {
 	s := consoletest.New(t)
 	member := s.SignInWith(s.AddUser("mia", "member"))
-	if p := member.Get("/acme/-/pools"); p.Status != http.StatusOK || p.Contains("Make the pool") {
-		t.Errorf("a member's list of pools: status %d, with a form: %t", p.Status, p.Contains("Make the pool"))
+	if p := member.Get("/acme/-/pools"); p.Status != http.StatusOK || p.Contains("Create the pool") {
+		t.Errorf("a member's list of pools: status %d, with a form: %t", p.Status, p.Contains("Create the pool"))
 	}
 	if p := member.Get("/acme/-/deployments"); p.Status != http.StatusOK || p.Contains("Pause all") {
 		t.Errorf("a member's list of deployments: status %d, with a button to pause: %t", p.Status, p.Contains("Pause all"))

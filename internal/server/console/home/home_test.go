@@ -57,7 +57,7 @@ func TestFirstSteps(t *testing.T) {
 	}
 	domain := strings.TrimPrefix(s.URL, "http://")
 	p := contains("on an empty server", "Stacks store the URL of the server, "+s.URL, "export PULUMI_CONSOLE_DOMAIN="+domain, "pulumi login "+s.URL,
-		`href="/user/settings/tokens"`, "pulumi stack init acme/dev", "Make an agent pool", "pulumi deployment run update")
+		`href="/user/settings/tokens"`, "pulumi stack init acme/dev", "Create a pool", "pulumi deployment run update")
 	if p.Contains("is-succeeded") {
 		t.Error("a step is done on an empty server")
 	}
