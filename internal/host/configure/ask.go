@@ -27,6 +27,9 @@ func (o Options) ask(ctx context.Context, t *setup.Terminal, path string, text [
 		return o.checkAnswer(ctx, t, path, text, changes)
 	}
 	if o.ServiceURL == "" {
+		if now.Source("service_url").IsDefault() {
+			fmt.Fprintln(o.Out, "\nThe default is Pulumi Cloud. For your own workflow-server, answer its URL (external_url).")
+		}
 		err = questions.Ask(ctx, "service_url", "URL of the control plane", now.ServiceURL)
 	} else {
 		questions.Changes, err = o.fromFlags()
@@ -41,10 +44,13 @@ func (o Options) ask(ctx context.Context, t *setup.Terminal, path string, text [
 		if now.HasToken() {
 			current = "the configured one"
 		}
+		fmt.Fprintln(o.Out, "\nThe console shows the token once, when you create the pool or a further token.")
 		if err := questions.Ask(ctx, "token", "Token of the agent pool, not shown", current); err != nil {
 			return nil, err
 		}
 	}
+	fmt.Fprintln(o.Out, "\ndocker runs each job in its own container, and needs a Docker Engine. process runs jobs as the agent's user, with\n"+
+		"the pulumi CLI and the languages of this machine, for repositories that you trust.")
 	if err := questions.Ask(ctx, "deploy_target", "Where jobs run: docker, or process (no isolation)", string(now.DeployTarget)); err != nil {
 		return nil, err
 	}

@@ -295,6 +295,7 @@ func (w *site) onTerminal(t *testing.T) *dialogue.Dialogue {
 func TestConfigureOnATerminal(t *testing.T) {
 	w := newSite(t)
 	d := w.onTerminal(t)
+	d.Expect("The default is Pulumi Cloud")
 	d.Expect("URL of the control plane [https://api.pulumi.com]: ")
 	d.Say("ftp://nonsense\n")
 	d.Expect("has a scheme")
@@ -308,6 +309,7 @@ func TestConfigureOnATerminal(t *testing.T) {
 	d.Expect("An answer is required.")
 	d.Expect("not shown: ")
 	d.Say(goodToken + "\n")
+	d.Expect("process runs jobs as the agent's user")
 	d.Expect("Where jobs run: docker, or process (no isolation) [docker]: ")
 	d.Say("process\n")
 	code, shown := d.Ended()

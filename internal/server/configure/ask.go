@@ -55,7 +55,11 @@ func (i interview) value(key, now string) string {
 	return now
 }
 
+// explain prints what the next question is about, and what its proposal means.
+func (i interview) explain(text string) { fmt.Fprintln(i.w.Out, "\n"+text) }
+
 func (i interview) askURL(ctx context.Context) error {
+	i.explain("Stacks store the URL, so it must stay the same: use a DNS name, and https:// for all but trials on this machine.")
 	if err := i.Ask(ctx, "external_url", "URL under which browsers, agents and the pulumi CLI reach the server", i.now.ExternalURL); err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func (i interview) chooseTLS(ctx context.Context) (string, error) {
 	case i.now.TLSCert != "":
 		current = tlsFiles
 	}
-	fmt.Fprintln(i.w.Out, "acme: the server, with a certificate that it obtains; files: the server, with a certificate in files; proxy: a proxy in front.")
+	i.explain("acme: the server, with a certificate that it obtains; files: the server, with a certificate in files; proxy: a proxy in front.")
 	for range setup.MaxTries {
 		answer, err := i.w.terminal.Line(ctx, "Who terminates TLS: acme, files or proxy ["+current+"]: ")
 		if err != nil {
@@ -170,6 +174,7 @@ func (i interview) noCertificate() string {
 
 // askAuthority asks for the authority from which the server obtains its certificate.
 func (i interview) askAuthority(ctx context.Context, port string) error {
+	i.explain("The default is Let's Encrypt, which must reach this server from the internet.")
 	if err := i.Ask(ctx, "acme_directory", "URL of the authority's ACME directory", i.now.ACMEDirectory); err != nil {
 		return err
 	}
@@ -204,6 +209,7 @@ func (i interview) askProxy(ctx context.Context) error {
 	if err := i.askListen(ctx, "127.0.0.1:8800"); err != nil {
 		return err
 	}
+	i.explain("The proxy states the addresses of clients, which limits and the audit log use. 127.0.0.1 and ::1 are a proxy on this machine.")
 	proxies := "127.0.0.1, ::1"
 	if strings.HasPrefix(i.value("listen", i.now.Listen), config.UnixPrefix) {
 		proxies = "unix"
@@ -226,6 +232,7 @@ func (i interview) askListen(ctx context.Context, proposal string) error {
 	if !i.now.Source("listen").IsDefault() {
 		current = i.now.Listen
 	}
+	i.explain("127.0.0.1 accepts connections from this machine only, such as those of a proxy on it; 0.0.0.0 accepts them from all networks.")
 	return i.propose(ctx, "listen", "Address to listen on, as host:port or unix:PATH", current, proposal)
 }
 
@@ -242,6 +249,7 @@ func (i interview) askData(ctx context.Context) error {
 	if !i.now.Source("data_dir").IsDefault() {
 		current = i.now.DataDir
 	}
+	i.explain("The directory contains the master key, without which the secrets of stacks are lost, and the database if it is SQLite.")
 	return i.propose(ctx, "data_dir", "Directory for keys and data", current, i.w.dataDir())
 }
 
@@ -249,6 +257,7 @@ func (i interview) askData(ctx context.Context) error {
 const sqlite = "sqlite"
 
 func (i interview) askDatabase(ctx context.Context) error {
+	i.explain("sqlite is a file in that directory, for one server. PostgreSQL is for several servers, or if you back up and monitor one already.")
 	configured := cmp.Or(i.now.Database.String(), sqlite)
 	current := configured
 	for range setup.MaxTries {

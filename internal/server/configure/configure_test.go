@@ -265,8 +265,10 @@ func TestConfigureBehindAProxy(t *testing.T) {
 	d.Say("\n")
 	d.Expect("[x-forwarded-for]: ")
 	d.Say("\n")
+	d.Expect("contains the master key")
 	d.Expect("Directory for keys and data [")
 	d.Say(p.data + "\n")
+	d.Expect("for one server")
 	d.Expect("[sqlite]: ")
 	d.Say("\n")
 	if code, shown := d.Ended(); code != exitOK || !strings.Contains(shown, "Wrote "+p.file) {
