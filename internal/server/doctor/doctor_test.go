@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"workflowagent/internal/checkup"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/dev/testcert"
@@ -291,6 +292,10 @@ var networkCases = []finderCase{
 		s.set("trusted_proxies", "192.0.2.1")
 		s.set("client_address", "proxy-protocol")
 	}, "server", toReview, []string{"other settings", "restart"}},
+	{serverSettings, "a server from before another address", func(s *site) {
+		s.start()
+		s.set("listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(must.Get(child.FreePort("127.0.0.1"))(s.t))))
+	}, "server", toReview, []string{"a server runs (process " + strconv.Itoa(os.Getpid()) + ")", "restart"}},
 	{serverVersion, "an upgraded program", func(s *site) {
 		s.start()
 		s.options.Version = "v2"

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/reach"
 	"workflowagent/internal/server/api/clientaddr"
+	"workflowagent/internal/server/api/control"
 	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/config"
 )
@@ -31,7 +32,12 @@ func (e *examination) checkServer(ctx context.Context) checkup.Result {
 	var status *mirror.StatusError
 	switch {
 	case isStopped(err):
-		return e.checkFree(ctx)
+		r := e.checkFree(ctx)
+		if pid := e.runsElsewhere(ctx); r.Finding == string(serverStopped) && pid != 0 {
+			e.running = true
+			return warn(serverSettings, fmt.Sprintf("a server runs (process %d), but does not listen on %s", pid, listen), "restart the server, because its configuration has changed")
+		}
+		return r
 	case errors.As(err, &status) && status.NotReady():
 		e.running = true
 		return fail(serverNotReady, listen+": the server is not ready: "+status.Text, "check the server's log; the checks of the database and the disk can name the cause")
@@ -78,6 +84,23 @@ func (e *examination) runsOtherwise(ctx context.Context) bool {
 		}
 	}
 	return false
+}
+
+// serviceRuntimeDir is the runtime directory of the service.
+const serviceRuntimeDir = "/run/" + serviceUser
+
+// runsElsewhere returns the process of a server with the data directory that listens on another address, or 0.
+func (e *examination) runsElsewhere(ctx context.Context) int {
+	dirs := []string{e.cfg.DataDir, serviceRuntimeDir}
+	if dir := e.cfg.RuntimeDir(); dir != "" {
+		dirs = append(dirs, dir)
+	}
+	client, err := control.Find(ctx, control.Wanted{Version: e.opts.Version, DataDir: e.cfg.DataDir}, dirs...)
+	if err != nil {
+		return 0 // none runs, or only the user of the server would learn it
+	}
+	defer client.Close()
+	return client.About().PID
 }
 
 // isStopped reports whether an error of connecting means that no program listens.
