@@ -29,7 +29,8 @@ database, and checks each answer; Enter keeps the value in brackets. With flags 
 nothing.
 
 Stacks store the URL. If only this machine reaches it, configure asks whether you want
-that, or without a terminal requires --allow-loopback.
+that, or without a terminal requires --allow-loopback. A change from SQLite to PostgreSQL moves
+no data: if the SQLite database exists, configure asks, or requires --allow-new-database.
 
 Before it writes, it checks the result as serve would, and that the address is free, the
 server's user can read the files, and the database accepts the role. It changes the file
@@ -58,6 +59,7 @@ The exit code is 0 if the file was written or needs no change, 1 if a check fail
 	cmd.Flags().StringArrayVar(&o.Set, "set", nil, "set any key, as KEY=VALUE in the form of its variable; KEY= gives it its default (may be repeated)")
 	cmd.Flags().BoolVar(&o.NoCheck, "no-check", false, "write the file without checks")
 	cmd.Flags().BoolVar(&o.AllowLoopback, "allow-loopback", false, "accept an external URL that only this machine reaches")
+	cmd.Flags().BoolVar(&o.AllowNewDatabase, "allow-new-database", false, "accept that PostgreSQL does not get the content of the SQLite database")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, and ask nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)

@@ -34,8 +34,9 @@ type Options struct {
 	Given map[string]string
 	Set   []string // settings in the form KEY=VALUE
 
-	NoCheck       bool // write the file without checks
-	AllowLoopback bool // accept an external URL that only this machine reaches
+	NoCheck          bool // write the file without checks
+	AllowLoopback    bool // accept an external URL that only this machine reaches
+	AllowNewDatabase bool // accept that a SQLite database stays behind
 }
 
 // Keys returns the settings that have flags of their own, in the order of the help.
@@ -104,6 +105,9 @@ func (w *writer) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.confirmDatabase(ctx, loaded); err != nil {
+		return err
+	}
 	if err := w.check(ctx, loaded, asking); err != nil {
 		return err
 	}
@@ -154,6 +158,45 @@ func (w *writer) confirmURL(ctx context.Context, changes []settings.Change, load
 	}
 	return err
 }
+
+// confirmDatabase makes sure that the operator wants another database than SQLite, if the SQLite database exists.
+func (w *writer) confirmDatabase(ctx context.Context, loaded config.Config) error {
+	path := w.leftDatabase(loaded)
+	if path == "" || w.AllowNewDatabase {
+		return nil
+	}
+	found := "the server has a SQLite database, " + path + ", and this change moves no data to PostgreSQL"
+	const move = "to move it, first write a backup with: workflow-server backup, and restore it after the change (docs/backup.md)"
+	if w.terminal == nil {
+		return fmt.Errorf("nothing was written, because %s: %s; then use --allow-new-database", found, move)
+	}
+	fmt.Fprintf(w.Out, "Note: %s; %s.\n", found, move)
+	use, err := w.terminal.Confirm(ctx, "Change the database?")
+	if err == nil && !use {
+		err = errors.New("nothing was written")
+	}
+	return err
+}
+
+// leftDatabase returns the existing SQLite database that a server no longer uses after the change, or "".
+func (w *writer) leftDatabase(loaded config.Config) string {
+	before, err := config.LoadText(w.Load, w.path, w.text)
+	if err != nil || isSQLite(loaded) || !isSQLite(before) {
+		return ""
+	}
+	if w.text == nil {
+		before.DataDir = loaded.DataDir // a new file names the directory that the server has used
+	}
+	path := strings.TrimPrefix(before.DSN(), sqliteScheme)
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+const sqliteScheme = "sqlite:"
+
+func isSQLite(c config.Config) bool { return strings.HasPrefix(c.DSN(), sqliteScheme) }
 
 func onLoopback(c config.Config) bool {
 	if c.ExternalURL == "" {

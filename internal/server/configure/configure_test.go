@@ -477,6 +477,33 @@ func TestConfigureSignIn(t *testing.T) {
 	}
 }
 
+// TestConfigureAnotherDatabase checks that a change to PostgreSQL leaves no SQLite database behind unnoticed.
+func TestConfigureAnotherDatabase(t *testing.T) {
+	p := newPlace(t)
+	if out, _, code := p.run(p.options(p.usual())); code != exitOK {
+		t.Fatalf("%d: %s", code, out)
+	}
+	before := p.content()
+	change := p.options(map[string]string{"database": "postgres://me@127.0.0.1:1/x"})
+	change.NoCheck = true
+	must.OK(t, os.Mkdir(p.data, 0o700))
+	path := filepath.Join(p.data, "server.db")
+	must.OK(t, os.WriteFile(path, []byte("x"), 0o600))
+	out, result, code := p.run(change)
+	if code != exitFailed || result.Written || p.content() != before || !strings.Contains(out, path) || !strings.Contains(out, "workflow-server backup") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	change.AllowNewDatabase = true
+	if out, result, code := p.run(change); code != exitOK || !result.Written {
+		t.Errorf("with the flag: exit code %d: %s", code, out)
+	}
+	// The SQLite database is not in use now.
+	change.AllowNewDatabase, change.Given = false, map[string]string{"database": "postgres://me@127.0.0.1:1/y"}
+	if out, result, code := p.run(change); code != exitOK || !result.Written {
+		t.Errorf("from PostgreSQL to PostgreSQL: exit code %d: %s", code, out)
+	}
+}
+
 // TestConfigureInDirectoriesOfOthers checks that root writes nothing where another user could lead it elsewhere.
 func TestConfigureInDirectoriesOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
