@@ -128,7 +128,10 @@ func (rec *record) write(log *logrus.Entry, m *metrics, r *http.Request, status,
 
 // level returns the level and the message of a response in the access log.
 func (rec *record) level(r *http.Request, status int) (logrus.Level, string) {
+	probes := r.URL.Path == protocol.StatusProbe && r.Header.Get("Authorization") == ""
 	switch {
+	case status == http.StatusUnauthorized && probes:
+		return logrus.DebugLevel, "request" // an agent's doctor checks that the server rejects calls without a token
 	case rec.cut && !errors.Is(rec.err, errNotTaken) && r.Context().Err() == nil:
 		return logrus.ErrorLevel, "response truncated"
 	case status == http.StatusServiceUnavailable:
