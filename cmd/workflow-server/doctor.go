@@ -11,6 +11,7 @@ import (
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/checkup"
+	"workflowagent/internal/server"
 	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/doctor"
 	"workflowagent/internal/sys/boundedfile"
@@ -27,7 +28,8 @@ func newDoctorCommand(version string, s source) *cobra.Command {
 certificate, the data directory and its disk, the database, its rights and its schema, the URL
 through DNS, TLS and proxies up to this very server, what the proxies send, the clocks, the OIDC
 issuer, and the versions of agents. Run it as root or as the server's user, while the server runs
-or before its first start. It disturbs no running server, and leaves nothing behind.
+or before its first start. As root, it opens the database as the server's user. It disturbs no
+running server, and leaves nothing behind.
 
 The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command line.
 docs/server-troubleshooting.md explains each finding.`,
@@ -55,6 +57,7 @@ docs/server-troubleshooting.md explains each finding.`,
 		return operator.RunDoctor(cmd, asJSON, func(ctx context.Context, done func(checkup.Result), _ func(string)) (checkup.Report, error) {
 			o.Config, o.ConfigErr = load()
 			o.Done = done
+			o.Become = func() error { return server.BecomeOwner(o.Config) }
 			return doctor.Run(ctx, o)
 		})
 	}

@@ -9,13 +9,16 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/checkup"
 	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/dev/testcert"
 	"workflowagent/internal/server/config"
 )
@@ -114,6 +117,41 @@ func TestDoctorCommand(t *testing.T) {
 	}
 	if _, code, err := execute(t, "doctor", "--ca-certificate-file", path); code != program.ExitUsage || !strings.Contains(err.Error(), "no certificate in PEM") {
 		t.Errorf("a file without authorities: %d, %v", code, err)
+	}
+}
+
+// TestDoctorAsRoot checks that root opens the database as the user of the server, who could have replaced it.
+func TestDoctorAsRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	storetest.OnSQLite(t)
+	const other = 12345
+	h := newHost(t)
+	data, secret := h.dir("data", other), filepath.Join(h.dir("secret", 0), "secret.db")
+	stop := h.serve(other, "--data-dir", data)
+	stop(syscall.SIGTERM)
+	result := func() (r checkup.Result) {
+		out, problem, _ := h.says(0, "doctor", "--json", "--offline", "--data-dir", data, "--external-url", "https://deployments.example.com")
+		var report checkup.Report
+		if err := json.Unmarshal([]byte(out), &report); err != nil {
+			t.Fatalf("%v: %s%s", err, out, problem)
+		}
+		return report.Checks[slices.IndexFunc(report.Checks, func(r checkup.Result) bool { return r.Name == "database" })]
+	}
+	if r := result(); r.Status != checkup.StatusOK || !strings.Contains(r.Found, "SQLite") {
+		t.Errorf("a server's database: %+v", r)
+	}
+	database := filepath.Join(data, "server.db")
+	must.OK(t, os.Rename(database, secret))
+	must.OK(t, os.Chown(secret, 0, 0))
+	must.OK(t, os.Symlink(secret, database))
+	must.OK(t, os.Lchown(database, other, other))
+	if r := result(); r.Status != checkup.StatusFail || !strings.Contains(r.Found, "cannot be trusted") {
+		t.Errorf("a link to root's database: %+v", r)
+	}
+	if left := must.Get(os.ReadDir(filepath.Dir(secret)))(t); len(left) != 1 {
+		t.Errorf("next to root's database are %v", left)
 	}
 }
 

@@ -125,7 +125,7 @@ func (d direct) Call(ctx context.Context, operation string, request []byte) ([]b
 
 func openDirectly(ctx context.Context, cfg config.Config, version, onBehalf string, log *logrus.Entry) (admin.Caller, func() error, error) {
 	uid := os.Getuid()
-	err := becomeOwner(cfg)
+	err := BecomeOwner(cfg)
 	if _, unreachable := errors.AsType[*unreachableError](err); unreachable {
 		return nil, nil, fmt.Errorf("no server runs, and %w: start the service, and repeat the command", err)
 	}
@@ -168,10 +168,11 @@ func checkStopped(cfg config.Config) error {
 	return err
 }
 
-// becomeOwner gives this process the user of the server if root runs it. The files that it creates then belong to the
+// BecomeOwner gives this process the user of the server if root runs it. The files that it creates then belong to the
 // server, the database knows it as the server, and what that user has put into the directory, such as a symbolic link,
-// leads it nowhere that the server could not go.
-func becomeOwner(cfg config.Config) error {
+// leads it nowhere that the server could not go. The error is [fs.ErrNotExist] if a SQLite database does not exist, and
+// [fs.ErrPermission] if that user cannot reach it outside of the service.
+func BecomeOwner(cfg config.Config) error {
 	become, err := findOwner(cfg)
 	if err != nil {
 		return err
@@ -179,7 +180,7 @@ func becomeOwner(cfg config.Config) error {
 	return become()
 }
 
-// findOwner returns a function that does what [becomeOwner] does. Until it is called, this process still reads what
+// findOwner returns a function that does what [BecomeOwner] does. Until it is called, this process still reads what
 // only root can read.
 func findOwner(cfg config.Config) (become func() error, err error) {
 	if os.Geteuid() != 0 {
@@ -230,6 +231,9 @@ type unreachableError struct {
 func (e *unreachableError) Error() string {
 	return fmt.Sprintf("the server's user %d cannot reach %s outside of the service", e.uid, e.path)
 }
+
+// Is reports that the error is one of permissions.
+func (e *unreachableError) Is(target error) bool { return target == fs.ErrPermission }
 
 // OpenWithSecrets opens the database of a configuration and its key ring for a command, as the user of the server if
 // root runs it. A server may be using the database at the same time. Before it becomes that user, it loads the master

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -345,6 +346,9 @@ type NoDatabaseError struct{ path string }
 func (e *NoDatabaseError) Error() string {
 	return "the database " + e.path + " does not exist: use the settings data_dir and database of the server"
 }
+
+// Is reports that the error is like that of a missing file.
+func (e *NoDatabaseError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // CheckFiles checks the files that a configuration names, without changing anything.
 func CheckFiles(cfg config.Config) error {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -34,7 +36,34 @@ func (e *examination) databaseName() string {
 	return e.cfg.Database.String()
 }
 
+// become becomes the server's user. It returns the result of the check if the database must not be opened.
+func (e *examination) become() (result checkup.Result, done bool) {
+	if os.Geteuid() != 0 {
+		return checkup.Result{}, false
+	}
+	if e.opts.Become == nil {
+		path, isFile := strings.CutPrefix(e.cfg.DSN(), "sqlite:")
+		if _, err := os.Lstat(path); !isFile || err != nil || e.user.UID == 0 {
+			return checkup.Result{}, false
+		}
+		return checkup.Skip("not opened as root, because it belongs to the server's " + e.user.String() + "; doctor opens it as that user"), true
+	}
+	switch err := e.opts.Become(); {
+	case errors.Is(err, fs.ErrNotExist):
+		e.facts = store.Facts{Missing: true, Schema: database.SchemaEmpty}
+		return e.judge(e.facts), true
+	case errors.Is(err, fs.ErrPermission):
+		return checkup.Skip("not opened: " + err.Error()), true
+	case err != nil:
+		return fail(databaseFailed, err.Error(), "correct data_dir, or run doctor as the server's user, such as with sudo -u"), true
+	}
+	return checkup.Result{}, false
+}
+
 func (e *examination) checkDatabase(ctx context.Context) checkup.Result {
+	if r, done := e.become(); done {
+		return r
+	}
 	facts, err := store.Examine(ctx, e.cfg.DSN(), e.storeOptions())
 	e.facts = facts
 	if err != nil {

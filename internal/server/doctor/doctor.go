@@ -29,6 +29,10 @@ type Options struct {
 	CAPEM []byte
 	// Offline skips all checks that use the network, except those of the database.
 	Offline bool
+	// Become gives this process the server's user, if root runs it, before it opens the database: what that user has put
+	// into the data directory, such as a symbolic link, then leads it nowhere that the server could not go. If Become is
+	// nil, root does not open a SQLite database of another user.
+	Become func() error
 	// Only lists the names of the checks to run. If it is empty, all checks run.
 	Only []string
 	// Done is called with each result as soon as the result is known, in the order of the report. It can
@@ -109,7 +113,8 @@ func (e *examination) plan() []checkup.Check {
 		{Name: "certificate", Title: "certificate", Run: e.with(e.checkCertificate)},
 		{Name: "data", Title: "data directory", Run: e.with(e.checkData)},
 		{Name: "disk", Title: "free disk", Run: e.with(e.checkDisk)},
-		{Name: "database", Title: "database", Run: e.with(e.checkDatabase)},
+		// It becomes the server's user, and the checks before it need root.
+		{Name: "database", Title: "database", After: []string{"files", "key", "certificate", "data", "disk", "server"}, Run: e.with(e.checkDatabase)},
 		{Name: "rights", Title: "database rights", Needs: []string{"database"}, Run: e.checkRights},
 		{Name: "schema", Title: "database schema", Needs: []string{"database"}, Run: e.checkSchema},
 		{Name: "key-ring", Title: "stored keys", Needs: []string{"key", "schema"}, Run: e.checkKeyRing},
