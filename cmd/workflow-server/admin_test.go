@@ -463,6 +463,26 @@ func TestHostileDirectories(t *testing.T) {
 	trap.refuses(0, program.ExitFailed, "belongs to user 1002", "user", "list")
 }
 
+// TestRefusedKeys checks that no key of other users becomes the master key, and that no refused key stays.
+func TestRefusedKeys(t *testing.T) {
+	storetest.OnSQLite(t)
+	h := newHost(t)
+	data := h.dir("data", self)
+	h.serve(self, "--data-dir", data)(syscall.SIGTERM)
+	replace := func(file string) []string {
+		return []string{"secrets", "replace-master-key", "--new-file", file, "--data-dir", data}
+	}
+	open, first, second := filepath.Join(h.base, "open"), filepath.Join(h.base, "first"), filepath.Join(h.base, "second")
+	must.OK(t, os.WriteFile(open, []byte(strings.Repeat("A", 43)+"=\n"), 0o644))
+	h.refuses(self, program.ExitFailed, "is open to all users (mode 0644)", replace(open)...)
+	h.ok(self, replace(first)...)
+	h.refuses(self, program.ExitFailed, "is being replaced", replace(second)...)
+	if _, err := os.Lstat(second); err == nil {
+		t.Error("the refused key was left")
+	}
+	h.ok(self, replace(first)...) // the same key again
+}
+
 // TestKeysAsRoot runs commands of root that need the keys of a server with another user.
 func TestKeysAsRoot(t *testing.T) {
 	storetest.OnSQLite(t)
@@ -489,6 +509,8 @@ func TestKeysAsRoot(t *testing.T) {
 	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Uid != 0 || info.Mode() != 0o600 {
 		t.Errorf("the new key has the mode %s and belongs to user %d", info.Mode(), stat.Uid)
 	}
+	refused := filepath.Join(keys, "refused")
+	h.refuses(0, program.ExitFailed, "the new key in "+refused+" is not in use", "secrets", "replace-master-key", "--new-file", refused)
 	configure("master_key_file: " + key + "\n")
 	h.ok(0, "secrets", "replace-master-key", "--finish")
 	h.ok(0, "secrets", "rotate")

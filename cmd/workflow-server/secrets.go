@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -10,6 +12,7 @@ import (
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 )
@@ -57,14 +60,17 @@ func newReplaceMasterKeyCommand(s source) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx := cmd.Context()
 		var key []byte
+		var created, added bool
 		loadNext := func() (err error) {
 			if !finish {
 				next.Create = true
-				key, err = next.Load(ctx)
+				if created, err = isNewKey(next.File); err == nil {
+					key, err = next.Load(ctx)
+				}
 			}
 			return err
 		}
-		return withSecrets(cmd, load, loadNext, func(o opened) error {
+		err := withSecrets(cmd, load, loadNext, func(o opened) error {
 			if finish {
 				if err := o.secrets.RetireMaster(ctx); err != nil {
 					return err
@@ -72,14 +78,46 @@ func newReplaceMasterKeyCommand(s source) *cobra.Command {
 				_, err := fmt.Fprintln(cmd.OutOrStdout(), "The old master key is no longer valid. Keep it as long as backups that need it.")
 				return err
 			}
-			if err := o.secrets.AddMaster(ctx, key); err != nil {
+			err := o.secrets.AddMaster(ctx, key)
+			added = err == nil || !fault.Refuses(err) // without a refusal, the key can be in use
+			if err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is a second master key now. Name it in the settings of all servers, restart them, and then run this command with --finish.\n", next)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is a second master key now. Name it in the settings of all servers, restart them, and then run this command with --finish.\n", next)
 			return err
 		})
+		if err != nil && created && !added && key != nil {
+			err = discardKey(next.File, err)
+		}
+		return err
 	}
 	return cmd
+}
+
+// isNewKey reports whether the file for a new master key is missing, so that it will be created. It returns an error
+// if other users can have read the key.
+func isNewKey(path string) (bool, error) {
+	if path == "" {
+		return false, nil // a command prints the key
+	}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("--new-file: %w", err)
+	case info.Mode().Perm()&0o007 != 0:
+		return false, fmt.Errorf("--new-file: %s is open to all users (mode %04o), who can have read the key: remove it, and repeat the command, which creates a new key", path, info.Mode().Perm())
+	}
+	return false, nil
+}
+
+// discardKey removes the file with a new key that was refused because of err.
+func discardKey(path string, err error) error {
+	if os.Remove(path) == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the new key in %s is not in use, and this command, which is no longer root, cannot remove it: remove the file", err, path)
 }
 
 // opened is an installation's database, and what a command needs with it.
