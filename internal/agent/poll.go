@@ -18,8 +18,9 @@ import (
 )
 
 // conflictRetry is the retry policy after a 409. Either another live process has this identity, or
-// the server has not yet noticed that this agent's previous process exited.
-var conflictRetry = retry.Policy{First: time.Second, Max: 30 * time.Second}
+// the server has not yet noticed that this agent's previous process exited, as after that of a container was killed.
+// A short pause lets the agent work soon after the session of that process has ended.
+var conflictRetry = retry.Policy{First: time.Second, Max: 5 * time.Second}
 
 const (
 	// refusedMaxPause bounds the increasing pause after a 401, 403 or 404. The operator must
@@ -263,7 +264,7 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	case code == http.StatusConflict:
 		p.renew()
 		pause = conflictRetry.Pause(p.errors-1, err)
-		advice = "another agent with this identity is connected or was until just now; retrying"
+		advice = "another agent with this identity is connected or was until just now; retrying until its session has ended, within a minute after a restart"
 	case refusal != "":
 		p.renew()
 		if protocol.Permanent(err) { // otherwise, the response may be from a load balancer without a backend

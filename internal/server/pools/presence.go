@@ -156,7 +156,7 @@ func (s *Service) seen(ctx context.Context, g *Sighting) error {
 		// not.
 		other := err == nil && old.SessionID != g.SessionID && old.SessionID != known
 		if other && now.Before(old.LiveUntil) {
-			return errSession(old.Hostname, old.PID)
+			return errSession(old.Hostname, old.PID, old.LiveUntil)
 		}
 		if err != nil || !Online(old, now) || old.Slots != row.Slots || old.Version != row.Version || old.Hostname != row.Hostname {
 			changed(tx, g.OrgID, g.PoolID)
@@ -184,8 +184,11 @@ func (s *Service) seen(ctx context.Context, g *Sighting) error {
 	return nil
 }
 
-func errSession(hostname, pid string) error {
-	return fault.Conflict("another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory", hostname, pid)
+// errSession says that a session is alive. Its end is a time and not a duration, so that an agent that waits for it logs
+// the text once.
+func errSession(hostname, pid string, until time.Time) error {
+	return fault.Conflict("another process with this agent id is polling (host %q, pid %s); two agents must not share a state directory; if that process has ended, its session ends at %s UTC",
+		hostname, pid, until.UTC().Format(time.TimeOnly))
 }
 
 // look returns the last session in memory, and reports whether the poll need not write its row,
@@ -200,7 +203,7 @@ func (p *presence) look(key agentKey, g *Sighting, now time.Time) (known string,
 	}
 	if old.SessionID != g.SessionID {
 		if now.Before(old.liveUntil) {
-			return "", false, errSession(old.Hostname, old.PID)
+			return "", false, errSession(old.Hostname, old.PID, old.liveUntil)
 		}
 		return old.SessionID, false, nil
 	}

@@ -1,6 +1,7 @@
 package pools
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -47,7 +48,7 @@ func TestReturn(t *testing.T) {
 	if err := there.Seen(t.Context(), &twin); err != nil {
 		t.Fatalf("a new session on another server: %v", err)
 	}
-	if err := here.Seen(t.Context(), g); fault.KindOf(err) != fault.KindConflict {
+	if err := here.Seen(t.Context(), g); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "its session ends at ") {
 		t.Errorf("a poll of the earlier session: %v, want a conflict", err)
 	}
 }
