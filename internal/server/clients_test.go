@@ -20,6 +20,7 @@ import (
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/store"
 )
 
@@ -201,5 +202,25 @@ func TestPlainText(t *testing.T) {
 				t.Errorf("the console shows a warning: %t; want %q in\n%s", shown, test.console, page)
 			}
 		})
+	}
+}
+
+// TestPlainAddressInContainers checks that a container whose port is published on loopback does not warn.
+func TestPlainAddressInContainers(t *testing.T) {
+	l := must.Get(listen(t.Context(), "0.0.0.0:0"))(t)
+	defer l.Close()
+	for _, tt := range []struct {
+		url       string
+		container bool
+		warns     bool
+	}{
+		{"http://localhost:8800", true, false},
+		{"http://localhost:8800", false, true},
+		{"https://deployments.example.com", true, true},
+	} {
+		s := &Server{listener: l, cfg: config.Config{ExternalURL: tt.url}, container: tt.container}
+		if got := s.plainAddress(); (got != "") != tt.warns {
+			t.Errorf("%s, container: %t: the address is %q", tt.url, tt.container, got)
+		}
 	}
 }

@@ -130,8 +130,7 @@ func (s *Server) openNetwork(ctx context.Context) error {
 
 // loopbackNotice warns those who create stacks of a URL that the operator has not chosen, if only this machine reaches it.
 func loopbackNotice(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || !protocol.IsLoopback(u.Host) {
+	if !onLoopback(address) {
 		return ""
 	}
 	return "Stacks store the URL of the server, " + address + ", which only this machine reaches. " +
@@ -152,10 +151,27 @@ func (s *Server) warnOfPlainText() {
 
 // plainAddress returns the address on which other machines can connect without TLS, or "".
 func (s *Server) plainAddress() string {
-	if tcp, ok := s.listener.Addr().(*net.TCPAddr); ok && !s.cfg.TLS() && !tcp.IP.IsLoopback() {
-		return tcp.String()
+	tcp, ok := s.listener.Addr().(*net.TCPAddr)
+	if !ok || s.cfg.TLS() || tcp.IP.IsLoopback() || s.container && onLoopback(s.cfg.ExternalURL) {
+		return ""
 	}
-	return ""
+	return tcp.String()
+}
+
+// inContainer reports whether this process runs in a container of Docker or Podman. Its addresses are in a network of
+// its engine: what others reach are the published ports, of which the external URL is one.
+func inContainer() bool {
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Lstat(mark); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func onLoopback(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && protocol.IsLoopback(u.Host)
 }
 
 // prepareHTTP sets the server for requests. It counts connections where the HTTP server can tell which are idle.

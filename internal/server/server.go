@@ -76,6 +76,7 @@ type Server struct {
 	metrics     *prometheus.Registry
 	handler     http.Handler
 	http        *http.Server
+	container   bool          // whether this process runs in a container
 	certificate certificates  // nil without TLS
 	acme        *acme.Service // nil without ACME
 	redirects   net.Listener  // for redirect, or nil
@@ -97,7 +98,7 @@ type Server struct {
 // New opens the database, sets up an empty installation, and listens. It writes messages for the
 // operator, such as the location of the first access token, to notices.
 func New(ctx context.Context, cfg config.Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
-	s := &Server{cfg: cfg, running: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{})}
+	s := &Server{cfg: cfg, running: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{}), container: inContainer()}
 	s.metricsToken.Store(&cfg.MetricsToken)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() {
