@@ -476,7 +476,7 @@ func TestRefusedKeys(t *testing.T) {
 	must.OK(t, os.WriteFile(open, []byte(strings.Repeat("A", 43)+"=\n"), 0o644))
 	h.refuses(self, program.ExitFailed, "is open to all users (mode 0644)", replace(open)...)
 	h.ok(self, replace(first)...)
-	h.refuses(self, program.ExitFailed, "is being replaced", replace(second)...)
+	h.refuses(self, program.ExitUsage, "is being replaced", replace(second)...)
 	if _, err := os.Lstat(second); err == nil {
 		t.Error("the refused key was left")
 	}
@@ -510,7 +510,7 @@ func TestKeysAsRoot(t *testing.T) {
 		t.Errorf("the new key has the mode %s and belongs to user %d", info.Mode(), stat.Uid)
 	}
 	refused := filepath.Join(keys, "refused")
-	h.refuses(0, program.ExitFailed, "the new key in "+refused+" is not in use", "secrets", "replace-master-key", "--new-file", refused)
+	h.refuses(0, program.ExitUsage, "the new key in "+refused+" is not in use", "secrets", "replace-master-key", "--new-file", refused)
 	configure("master_key_file: " + key + "\n")
 	h.ok(0, "secrets", "replace-master-key", "--finish")
 	h.ok(0, "secrets", "rotate")
