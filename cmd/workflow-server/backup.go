@@ -21,6 +21,7 @@ import (
 	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/sys/boundedfile"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/words"
 )
 
@@ -38,6 +39,7 @@ unless --key-passphrase-file is set. Only the server's user may have access to D
 ` + through,
 		Example: `  workflow-server backup /var/lib/workflow-server/backups --keep 14
   workflow-server backup /mnt/backups --key-passphrase-file /root/backup-passphrase
+  workflow-server backup list
   workflow-server backup verify /mnt/backups`,
 		Args: operator.OneArg("the directory of the backups"),
 	}
@@ -69,8 +71,84 @@ unless --key-passphrase-file is set. Only the server's user may have access to D
 			return printBackup(cmd, b)
 		})
 	}
-	cmd.AddCommand(newVerifyCommand())
+	cmd.AddCommand(newBackupListCommand(s), newVerifyCommand())
 	return cmd
+}
+
+// listed is a backup in the output of a list.
+type listed struct {
+	Path   string     `json:"path"`
+	Time   *time.Time `json:"time,omitempty"`
+	Server string     `json:"server,omitempty"`
+	Engine string     `json:"engine,omitempty"`
+	Rows   int64      `json:"rows"`
+	Blobs  int64      `json:"blobs"`
+	Bytes  int64      `json:"bytes"`
+	Key    bool       `json:"key"`
+	// Problem says why nothing else is known.
+	Problem string `json:"problem,omitempty"`
+}
+
+func newBackupListCommand(s source) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "list [DIR]",
+		Short: "List the backups in a directory",
+		Long: `List the backups in DIR, the oldest first. Without DIR, those in the directory of the setting
+backup_directory. The command needs neither a server nor a database, and does not verify the backups.`,
+		Example: `  workflow-server backup list
+  workflow-server backup list /mnt/backups --json`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	asJSON := jsonFlag(cmd)
+	load := s.flags(cmd, "data_dir", "backup_directory")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var dir string
+		if len(args) == 1 {
+			dir = args[0]
+		} else {
+			cfg, err := load()
+			if err != nil {
+				return err
+			}
+			dir = cfg.Backups().Dir
+		}
+		found, err := backup.List(dir)
+		if err != nil {
+			return err
+		}
+		list := []listed{}
+		for _, e := range found {
+			l := listed{Path: e.Path}
+			if e.Problem != nil {
+				l.Problem = termtext.OneLine(e.Problem.Error(), 0)
+			} else {
+				m := e.Manifest
+				l.Time, l.Server, l.Engine, l.Rows, l.Blobs, l.Bytes, l.Key = &m.Time, m.Server, m.Engine, m.Rows(), m.Blobs.Count, m.Size(), m.Key != nil
+			}
+			list = append(list, l)
+		}
+		return printBackups(cmd, list, *asJSON)
+	}
+	return cmd
+}
+
+func printBackups(cmd *cobra.Command, list []listed, asJSON bool) error {
+	if asJSON {
+		return operator.PrintJSON(cmd.OutOrStdout(), list)
+	}
+	var rows [][]string
+	for _, l := range list {
+		if l.Problem != "" {
+			rows = append(rows, []string{l.Path, "", "", "", "", "", "", l.Problem})
+			continue
+		}
+		key := "no"
+		if l.Key {
+			key = "sealed"
+		}
+		rows = append(rows, []string{l.Path, at(l.Time), words.Bytes(l.Bytes), number(l.Rows), number(l.Blobs), key, l.Server, ""})
+	}
+	return operator.PrintTable(cmd.OutOrStdout(), "BACKUP|TIME|SIZE|ROWS|FILES|MASTER KEY|SERVER|PROBLEM", rows)
 }
 
 // administerAlone is like administer, but no server can start meanwhile.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -16,10 +17,15 @@ import (
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/triggers"
 )
 
 func newBackups(cfg config.Config, db *store.DB, version string, log *logrus.Entry) *backup.Service {
-	return backup.New(backup.Source{DB: db, Version: version, MasterKey: cfg.MasterKey(), Log: log})
+	plan := backup.Plan{Request: cfg.Backups()}
+	if schedule := cfg.BackupSchedule; schedule != "" {
+		plan.Next = func(after time.Time) (time.Time, error) { return triggers.NextTime(schedule, after) }
+	}
+	return backup.New(backup.Source{DB: db, Version: version, MasterKey: cfg.MasterKey(), Log: log}, plan)
 }
 
 // AdministerAlone is like [Administer], but no server can start while this process uses the database itself: a server

@@ -139,6 +139,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	if err := s.issuer.Maintain(ctx); err != nil { // the first job needs a key
 		s.logOf("issuer").WithError(err).Warn("maintaining the signing keys failed; the server tries again when it runs")
 	}
+	backups := newBackups(s.cfg, s.db, version, s.logOf("backup"))
 	poolService := pools.New(s.db, s.logOf("pools"))
 	forges := s.newIntegrations(secrets)
 	service := s.newDeployments(poolService, forges, secrets)
@@ -151,6 +152,9 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Subsystem{Name: "webhooks", Run: hooks.Run}, // every server sends
 		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
 	)
+	if s.cfg.BackupSchedule != "" {
+		s.subsystems = append(s.subsystems, Subsystem{Name: "backups", Exclusive: true, Run: backups.Run})
+	}
 	events := s.newDispatch(forges, service, memory)
 	recoveries := recovery.New(s.db, service, s.logOf("recovery"))
 	if err := recoveries.Begin(ctx); err != nil {
@@ -222,7 +226,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		s.subsystems = append(s.subsystems, newExpiryWatch(s.certificate, s.logOf("tls"), s.metrics).subsystem())
 	}
 	s.prepareHTTP()
-	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console(), Backups: newBackups(s.cfg, s.db, version, s.logOf("backup")), Recovery: recoveries})
+	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console(), Backups: backups, Recovery: recoveries})
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
 	} else {

@@ -4,11 +4,8 @@ import (
 	"context"
 	"time"
 
-	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/store/scope"
 )
 
 // The operations on backups.
@@ -61,14 +58,10 @@ func (s *Service) writeBackup(ctx context.Context, q NewBackup) (Backup, error) 
 		Path: r.Path, Time: m.Time, Engine: m.Engine, Rows: m.Rows(), Blobs: m.Blobs.Count, Bytes: m.Blobs.Bytes, Linked: r.Linked,
 		Key: m.Key != nil, Missing: append([]string{}, m.Missing...), Removed: append([]string{}, r.Removed...), Problems: []string{},
 	}
-	if r.Unremoved != nil {
-		b.Problems = append(b.Problems, r.Unremoved.Error())
-	}
-	err = s.db.Write(ctx, scope.Free, func(tx *store.Tx) error {
-		return audit.Record(ctx, tx, audit.Entry{Action: audit.BackupWritten, Subject: audit.Subject{Kind: "backup", Name: r.Path}, Detail: map[string]any{"key": b.Key}})
-	})
-	if err != nil {
-		b.Problems = append(b.Problems, err.Error())
+	for _, err := range []error{r.Unremoved, r.Unrecorded} {
+		if err != nil {
+			b.Problems = append(b.Problems, err.Error())
+		}
 	}
 	return b, nil
 }

@@ -85,6 +85,18 @@ func (m Manifest) Rows() (n int64) {
 	return n
 }
 
+// Size returns the size of all files except the manifest.
+func (m Manifest) Size() int64 {
+	size := m.Blobs.Size + m.Blobs.Bytes
+	for _, t := range m.Tables {
+		size += t.Size
+	}
+	if m.Key != nil {
+		size += m.Key.Size
+	}
+	return size
+}
+
 // decodeManifest reads a manifest. It refuses members that this program does not know.
 func decodeManifest(data []byte) (Manifest, error) {
 	var version struct {
@@ -156,6 +168,37 @@ func list(dir string) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// Entry is a backup in a list.
+type Entry struct {
+	Path     string
+	Manifest Manifest
+	// Problem says why the manifest cannot be read, or is nil.
+	Problem error
+}
+
+// List describes the whole backups in a directory, the oldest first. It verifies only their manifests.
+func List(dir string) ([]Entry, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing the backups: %w", err)
+	}
+	names, err := list(dir)
+	if err != nil {
+		return nil, fmt.Errorf("listing the backups: %w", err)
+	}
+	var all []Entry
+	for _, name := range names {
+		e := Entry{Path: filepath.Join(dir, name)}
+		var b *stored
+		if b, e.Problem = open(e.Path); e.Problem == nil {
+			e.Manifest = b.manifest
+			b.close()
+		}
+		all = append(all, e)
+	}
+	return all, nil
 }
 
 // damaged describes a problem of a file.

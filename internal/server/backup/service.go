@@ -7,17 +7,19 @@ import (
 	"workflowagent/internal/server/fault"
 )
 
-// Service writes the backups of an installation, one at a time.
+// Service writes the backups of an installation, one at a time, and records them in its database.
 type Service struct {
-	src Source
+	src  Source
+	plan Plan
 
 	mu      sync.Mutex
 	running bool
 	done    Progress
 }
 
-// New returns a service that backs up an installation.
-func New(src Source) *Service { return &Service{src: src} }
+// New returns a service that backs up an installation. The caller must start [Service.Run] on one of the servers that
+// share the database if the plan has a schedule.
+func New(src Source, plan Plan) *Service { return &Service{src: src, plan: plan} }
 
 // Write writes a backup; see [Write].
 func (s *Service) Write(ctx context.Context, q Request) (Result, error) {
@@ -40,6 +42,7 @@ func (s *Service) Write(ctx context.Context, q Request) (Result, error) {
 		return Result{}, err
 	}
 	s.src.Log.WithField("path", r.Path).Info("wrote a backup")
+	r.Unrecorded = s.recordSuccess(ctx, r)
 	return r, nil
 }
 

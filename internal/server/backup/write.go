@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -53,6 +52,9 @@ type Result struct {
 	Removed []string
 	// Unremoved is why old backups were not removed, or nil.
 	Unremoved error
+	// Unrecorded is why the installation does not know of the backup, or nil.
+	Unrecorded error
+	Took       time.Duration
 }
 
 // Progress is how much of a backup has been written.
@@ -62,6 +64,7 @@ type Progress struct {
 
 // Write writes a backup. If it returns an error, no backup exists. report is called now and then.
 func Write(ctx context.Context, src Source, q Request, report func(Progress)) (Result, error) {
+	began := time.Now()
 	dir, err := openTarget(q.Dir)
 	if err != nil {
 		return Result{}, err
@@ -84,7 +87,8 @@ func Write(ctx context.Context, src Source, q Request, report func(Progress)) (R
 		return Result{}, fmt.Errorf("writing a backup to %s: %w", dir, errors.Join(err, w.abort()))
 	}
 	result := Result{Path: w.path, Manifest: w.manifest, Linked: w.linked}
-	result.Removed, result.Unremoved = prune(dir, q.Keep)
+	result.Removed, result.Unremoved = prune(dir, q.Keep, id)
+	result.Took = time.Since(began)
 	return result, nil
 }
 
@@ -387,21 +391,39 @@ func (w *writer) count(p Progress) {
 	}
 }
 
-// prune removes the oldest backups.
-func prune(dir string, keep int) (removed []string, err error) {
+// prune removes the oldest backups of an installation.
+func prune(dir string, keep int, installation string) (removed []string, err error) {
 	names, err := list(dir)
-	if err != nil || keep <= 0 || len(names) <= keep {
+	if err != nil || keep <= 0 {
 		return nil, err
 	}
-	for _, name := range names[:len(names)-keep] {
-		// Without a manifest, what remains of it after a crash is no backup.
-		if err := os.Remove(filepath.Join(dir, name, manifestName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return removed, fault.While(err, "removing the old backup %s", name)
+	var own []string
+	var errs []error
+	for _, name := range names {
+		b, err := open(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the rest of one whose removal was interrupted
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("the backup %s is neither counted nor removed: %w", name, err))
+		default:
+			if b.manifest.Installation == installation {
+				own = append(own, name)
+			}
+			b.close()
 		}
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			return removed, fault.While(err, "removing the old backup %s", name)
+	}
+	for _, name := range own[:max(0, len(own)-keep)] {
+		// Without a manifest, what remains of it after a crash is no backup.
+		err := os.Remove(filepath.Join(dir, name, manifestName))
+		if err == nil {
+			err = os.RemoveAll(filepath.Join(dir, name))
+		}
+		if err != nil {
+			errs = append(errs, fault.While(err, "removing the old backup %s", name))
+			break
 		}
 		removed = append(removed, name)
 	}
-	return slices.Clip(removed), durable.SyncDir(dir)
+	return removed, errors.Join(append(errs, durable.SyncDir(dir))...)
 }

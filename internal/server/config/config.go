@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/api/clientaddr"
+	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/links"
@@ -62,6 +63,11 @@ type Config struct {
 	KeepStatesFor        time.Duration // 0 means forever
 	KeepLogsFor          time.Duration // 0 means forever
 	Quota                int64         // 0 means no limit
+	BackupSchedule       string        // "" means none
+	BackupDirectory      string        // "" is a directory in DataDir
+	BackupKeep           int           // number of backups
+	BackupPassphrase     settings.Secret
+	BackupPassphraseFile string // read by Load
 	Networks             Networks
 	WebhookNetworks      Networks // the former name of Networks; adds to it
 	ShutdownTimeout      time.Duration
@@ -186,6 +192,13 @@ func (c Config) MasterKey() keyring.Source {
 		return keyring.Source{Command: c.MasterKeyCommand}
 	}
 	return keyring.Source{File: cmp.Or(c.MasterKeyFile, filepath.Join(c.DataDir, "master-key")), Create: c.MasterKeyFile == ""}
+}
+
+// Backups returns what the server's own backups have in common.
+func (c Config) Backups() backup.Request {
+	return backup.Request{
+		Dir: cmp.Or(c.BackupDirectory, filepath.Join(c.DataDir, "backups")), Keep: c.BackupKeep, Passphrase: c.BackupPassphrase.Reveal(),
+	}
 }
 
 // Console returns the URL of the console.

@@ -36,6 +36,7 @@ func table(c *Config) *settings.Table {
 		settings.Group{Title: "Updates and deployments", Fields: deploymentFields(c)},
 		settings.Group{Title: "Identity tokens of jobs", Fields: issuerFields(c)},
 		settings.Group{Title: "Storage", Fields: storageFields(c)},
+		settings.Group{Title: "Backups", Fields: backupFields(c)},
 		settings.Group{Title: "Built-in runners", Fields: runnerFields(c)},
 	)
 }
@@ -238,6 +239,26 @@ default is 180 days; 0s means never.`,
 	}, {
 		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota), DefaultText: "no limit", Example: "50g",
 		Doc: `The size of what each organization may store; see server-storage.md.`,
+	}}
+}
+
+func backupFields(c *Config) []settings.Field {
+	return []settings.Field{{
+		Key: "backup_schedule", Value: &c.BackupSchedule, Check: checkSchedule, DefaultText: "none", Example: "0 3 * * *",
+		Doc: `When the server backs up the installation, as a cron expression with five fields in UTC; see backup.md.`,
+	}, {
+		Key: "backup_directory", Value: (*settings.Path)(&c.BackupDirectory), DefaultText: "backups in the data directory", Example: "/mnt/backups",
+		Doc: `The directory for the backups that the server writes by itself. Only the server's user may have access.`,
+	}, {
+		Key: "backup_keep", Value: &c.BackupKeep, Default: "14", Min: 1, Max: 10_000,
+		Doc: `The number of backups in backup_directory after which the server removes the oldest ones.`,
+	}, {
+		Key: "backup_passphrase", Value: &c.BackupPassphrase, Credential: "backup_passphrase", Example: "xxxxxxxxxxxx",
+		DefaultText: "none: the backups do not contain the master key",
+		Doc:         `The passphrase that seals the master key in these backups, of at least 12 characters.`,
+	}, {
+		Key: "backup_passphrase_file", Value: (*settings.Path)(&c.BackupPassphraseFile), DefaultText: "none", Example: "/etc/workflow-server/backup-passphrase",
+		Doc: `The file that contains only the passphrase that seals the master key in these backups.`,
 	}}
 }
 

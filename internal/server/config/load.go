@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/api/clientaddr"
+	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/settings"
 	"workflowagent/internal/settings/conffile"
@@ -141,12 +142,12 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	if found.Path != "" {
 		t.ReadFile(found.Path, file.Text)
 		c.meta.warnings = append(c.meta.warnings, t.Warnings...)
-		hasSecret := !c.MetricsToken.IsZero() || !c.ACMEKey.IsZero() || !c.DatabasePassword.IsZero() || c.Database.HasPassword()
+		hasSecret := slices.ContainsFunc(c.secrets(), func(s settings.Secret) bool { return !s.IsZero() }) || c.Database.HasPassword()
 		if warning := file.Exposed("a secret"); hasSecret && warning != "" {
 			c.meta.warnings = append(c.meta.warnings, warning)
 		}
 	}
-	secrets := []settings.Secret{c.MetricsToken, c.DatabasePassword, c.ACMEKey}
+	secrets := c.secrets()
 	t.ReadEnv(func(name string) string { return env[name] })
 	t.ReadFlags(o.Flags)
 	t.ReadSecretFiles(env["CREDENTIALS_DIRECTORY"])
@@ -156,11 +157,15 @@ func load(o LoadOptions, found conffile.Found, file conffile.File) (Config, erro
 	c.meta.sources = t.Sources
 	c.validate(&t.Problems)
 	c.warnOfVariables(t, env)
-	secrets = append(secrets, c.MetricsToken, c.DatabasePassword, c.ACMEKey)
+	secrets = append(secrets, c.secrets()...)
 	for i, warning := range c.meta.warnings {
 		c.meta.warnings[i] = settings.Scrub(warning, secrets...)
 	}
 	return c, t.Problems.Err(secrets...)
+}
+
+func (c Config) secrets() []settings.Secret {
+	return []settings.Secret{c.MetricsToken, c.DatabasePassword, c.ACMEKey, c.BackupPassphrase}
 }
 
 // stateDirectory returns the first directory that systemd provides for the service's data, or "".
@@ -183,6 +188,9 @@ func (c Config) validate(problems *settings.Problems) {
 	}
 	if c.MasterKeyFile != "" && c.MasterKeyCommand != "" {
 		fail("master_key_command", "is set in addition to master_key_file: remove one of them")
+	}
+	if p := c.BackupPassphrase; !p.IsZero() && len(p.Reveal()) < backup.MinPassphrase {
+		fail("backup_passphrase", fmt.Sprintf("has fewer than %d characters, so that others could guess it: use a longer one, such as from openssl rand -base64 32", backup.MinPassphrase))
 	}
 	c.validateTLS(fail)
 	if err := c.Trust().Check(); err != nil {

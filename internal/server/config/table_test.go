@@ -78,7 +78,7 @@ func TestSample(t *testing.T) {
 	c := must.Get(LoadText(LoadOptions{Cwd: "/cwd"}, "FILE", []byte(sample)))(t)
 	dependent := []string{ // need other settings or files
 		"acme_directory", "acme_email", "acme_names", "acme_ca_file", "acme_eab_key_id", "acme_eab_key", "acme_eab_key_file",
-		"database_connections", "database_password", "database_password_file", "metrics_token_file", "releases", "redirect_listen", "tls_cert_file", "tls_key_file", "trusted_proxies",
+		"backup_passphrase_file", "database_connections", "database_password", "database_password_file", "metrics_token_file", "releases", "redirect_listen", "tls_cert_file", "tls_key_file", "trusted_proxies",
 	}
 	for _, f := range Table().Fields() {
 		if !c.Source(f.Key).IsDefault() {

@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/net/idna"
 
 	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/triggers"
 )
 
 // Database is "sqlite:PATH", or a "postgres://…" URL, which can contain a password. The default is
@@ -133,6 +135,14 @@ func checkExternalURL(text string) error {
 func checkReleases(dir string) error {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return errors.New("is not an existing directory: correct the path or create the directory")
+	}
+	return nil
+}
+
+// checkSchedule returns an error unless a cron expression with five fields is due at some time.
+func checkSchedule(expression string) error {
+	if _, err := triggers.NextTime(expression, time.Now()); err != nil {
+		return fmt.Errorf("cannot be used: %w", err)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ func TestCalendar(t *testing.T) {
 	start := time.Date(2028, 2, 27, 0, 0, 0, 0, time.UTC) // a Sunday in a leap year
 	var c Calendar
 	for _, expression := range []string{"*/20 * * * *", "*/7 3-5 * * *", "0 0 29 2 *", "59 23 * * 0", "30 12 1 * 1", "15 */6 * 3 *", "0 0 31 12 *"} {
-		next, err := nextTime(expression, start.Add(90*time.Minute))
+		next, err := NextTime(expression, start.Add(90*time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,7 +21,7 @@ func TestCalendar(t *testing.T) {
 		for day := start; day.Before(start.AddDate(0, 0, 7)); day = day.AddDate(0, 0, 1) {
 			minutes := c.Day(s, day)
 			var want []time.Duration
-			for ; next.Before(day.AddDate(0, 0, 1)); next, _ = nextTime(expression, next) {
+			for ; next.Before(day.AddDate(0, 0, 1)); next, _ = NextTime(expression, next) {
 				want = append(want, next.Sub(day))
 			}
 			if got := minutes.First(2000); minutes.Len() != len(want) || len(got) != len(want) {

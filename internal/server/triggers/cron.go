@@ -22,10 +22,10 @@ const (
 
 var cronFields = [...]string{"minute", "hour", "day of month", "month", "day of week"}
 
-// nextTime returns the first time after a time at which a cron expression with five fields is due,
+// NextTime returns the first time after a time at which a cron expression with five fields is due,
 // in UTC. Users choose the expression, so the search must not be long: it asks the library, which
 // searches step by step, only whether single fields are due.
-func nextTime(expression string, after time.Time) (time.Time, error) {
+func NextTime(expression string, after time.Time) (time.Time, error) {
 	c, ok := parseCron(expression)
 	if !ok {
 		return time.Time{}, invalidCron(expression)

@@ -33,7 +33,7 @@ func TestNextTime(t *testing.T) {
 		{"59 23 31 12 *", "2026-12-31 23:59:00", "2027-12-31 23:59:00"},
 		{"30 2 * * *", "2026-03-29 02:30:00", "2026-03-30 02:30:00"}, // clocks change in Europe, not in UTC
 	} {
-		got, err := nextTime(tt.expression, at(tt.after).In(time.FixedZone("CET", 3600)))
+		got, err := NextTime(tt.expression, at(tt.after).In(time.FixedZone("CET", 3600)))
 		if err != nil || !got.Equal(at(tt.want)) || got.Location() != time.UTC {
 			t.Errorf("%q after %s: %v, %v, want %s", tt.expression, tt.after, got, err, tt.want)
 		}
@@ -43,7 +43,7 @@ func TestNextTime(t *testing.T) {
 		"* * * 13 *", "* * * * 8", "*/0 * * * *", "5-1 * * * *", "-1 * * * *", "1.5 * * * *", "0 0 30 2 *", "0 0 31 4,6 *", "CRON_TZ=UTC * * * *",
 		"TZ= * * * *", "a b c d e", "0 0 1,LW * *", "0 0 * * 1,9", "25,99 * * * *", "\x00 * * * *", strings.Repeat("1,", 200) + "1 * * * *",
 	} {
-		if got, err := nextTime(expression, at("2026-01-01 00:00:00")); fault.KindOf(err) != fault.KindInvalid {
+		if got, err := NextTime(expression, at("2026-01-01 00:00:00")); fault.KindOf(err) != fault.KindInvalid {
 			t.Errorf("%q: %v, %v, want an error", expression, got, err)
 		}
 	}
@@ -63,7 +63,7 @@ func TestCronFieldNamed(t *testing.T) {
 		"0 4 * * * America/New_York":      "remove America/New_York",
 		"0 4 * * * UTC":                   "remove UTC",
 	} {
-		if _, err := nextTime(expression, time.Now()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NextTime(expression, time.Now()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", expression, err, want)
 		}
 	}
@@ -75,7 +75,7 @@ func FuzzNextTime(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, expression string, unix int64) {
 		after := time.Unix(unix%4_000_000_000, 0)
-		next, err := nextTime(expression, after)
+		next, err := NextTime(expression, after)
 		if err == nil && (!next.After(after) || next.Second() != 0) {
 			t.Errorf("%q after %v: %v", expression, after, next)
 		}
@@ -94,7 +94,7 @@ func TestNextTimeIsLikeTheLibrary(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				if got, err := nextTime(expression, after); err != nil || !got.Equal(want) {
+				if got, err := NextTime(expression, after); err != nil || !got.Equal(want) {
 					t.Errorf("%q: %v, %v, want %v", expression, got, err, want)
 				}
 			}
@@ -108,7 +108,7 @@ func TestNextTimeIsFast(t *testing.T) {
 	many := func(text string) string { return strings.TrimSuffix(strings.Repeat(text+",", 40), ",") }
 	began := time.Now()
 	for _, expression := range []string{"0 0 * 2 " + many("0#6"), "0 0 */31 2 " + many("0#6"), "0 0 */31 2,11 " + many("1#5"), "0 0 " + many("31W") + " 2 *"} {
-		if got, err := nextTime(expression, began); fault.KindOf(err) != fault.KindInvalid {
+		if got, err := NextTime(expression, began); fault.KindOf(err) != fault.KindInvalid {
 			t.Errorf("%q: %v, %v, want an error", expression, got, err)
 		}
 	}

@@ -147,7 +147,7 @@ func checkCron(spec Spec) error {
 	if spec.Cron == "" {
 		return nil
 	}
-	_, err := nextTime(spec.Cron, time.Now())
+	_, err := NextTime(spec.Cron, time.Now())
 	return err
 }
 
@@ -169,7 +169,7 @@ func arm(c *store.Schedule, after time.Time) error {
 	c.NextAt = c.OnceAt
 	if c.Cron != "" {
 		var err error
-		if c.NextAt, err = nextTime(c.Cron, after); err != nil {
+		if c.NextAt, err = NextTime(c.Cron, after); err != nil {
 			return err
 		}
 	}
