@@ -8,12 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/sys/diskspace"
 )
 
 // describe returns the description of the server for the console.
-func (s *Server) describe(version string) agents.Server {
+func (s *Server) describe(version string, backups *backup.Service) agents.Server {
 	return agents.Server{
 		Version: version, Database: databaseName(s.cfg.DSN()), Data: s.cfg.DataDir, Started: time.Now(),
 		Subsystems: func() []string {
@@ -36,6 +37,10 @@ func (s *Server) describe(version string) agents.Server {
 				}
 			}
 			return out
+		},
+		Backups: func(ctx context.Context) (agents.Backups, error) {
+			status, err := backups.Status(ctx)
+			return agents.Backups{Schedule: s.cfg.BackupSchedule, Directory: s.cfg.Backups().Dir, Status: status}, err
 		},
 	}
 }

@@ -161,7 +161,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		return nil, err
 	}
 	s.hold(recoveries)
-	s.metrics.MustRegister(service.LoadMetrics(), service.WorkspaceMetrics())
+	s.metrics.MustRegister(service.LoadMetrics(), service.WorkspaceMetrics(), backups)
 	providers, passkeys, err := s.newWays(secrets)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 			URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version), Releases: cfg.Releases,
+		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version, backups), Releases: cfg.Releases,
 	})
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
 		return nil, err

@@ -166,7 +166,7 @@ func TestQueuesAndPools(t *testing.T) {
 	v.contains("the deletion without a name", plain(v.post(pool+"/delete", url.Values{"confirm": {"x"}}, http.StatusUnprocessableEntity)), "This is not the name of the pool.")
 	v.contains("the deletion of a busy pool", plain(v.post(pool+"/delete", url.Values{"confirm": {"eu"}}, http.StatusUnprocessableEntity)), "Agent pool is in use")
 	v.post(pool+"/delete", url.Values{"confirm": {"eu"}, "force": {"on"}}, http.StatusSeeOther)
-	v.contains("the server's page", v.page("/-/server"), "The server is ready.", "SQLite, ", "deployments")
+	v.contains("the server's page", v.page("/-/server"), "The server is ready.", "SQLite, ", "deployments", "The installation was never backed up.")
 }
 
 // TestQueuesNeedASession checks that the pages are closed to visitors who have not signed in, and that

@@ -119,6 +119,7 @@ func (e *examination) plan() []checkup.Check {
 		{Name: "schema", Title: "database schema", Needs: []string{"database"}, Run: e.checkSchema},
 		{Name: "key-ring", Title: "stored keys", Needs: []string{"key", "schema"}, Run: e.checkKeyRing},
 		{Name: "server", Title: "server", After: []string{"key"}, Run: e.with(e.checkServer)},
+		{Name: "backup", Title: "backups", Needs: []string{"schema"}, After: []string{"server"}, Run: e.checkBackup},
 		{Name: "dns", Title: "DNS of the URL", Run: e.with(e.online(e.checkDNS))},
 		{Name: "tcp", Title: "TCP to the URL", Needs: []string{"dns"}, After: []string{"server"}, Run: e.checkTCP},
 		{Name: "tls", Title: "TLS of the URL", Needs: []string{"tcp"}, Run: e.checkTLS},

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -30,6 +31,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/dev/testcert"
+	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
@@ -254,6 +256,48 @@ var hostCases = []finderCase{
 		s.execute(`INSERT INTO pool_agents (pool_id, agent_id, session_id, hostname, ip, pid, platform, version, slots, every_us, live_until, last_seen_at)
 			VALUES ('p', 'a', '', '', '', '', '', 'v0.9.1', 1, 0, 0, $1), ('p', 'b', '', '', '', '', '', 'v1.0.0', 1, 0, 0, $1)`, now)
 	}, "agents", toReview, []string{"1 of 2 agents", "v0.9.1"}},
+	{backupMissing, "no backup", func(s *site) {
+		s.start()
+		s.set("external_url", "https://deployments.example.com")
+	}, "backup", toReview, []string{"no backup was written yet", "backup_schedule"}},
+	{backupMissing, "an old backup", func(s *site) {
+		s.start()
+		s.set("external_url", "https://deployments.example.com")
+		s.backups(backup.Status{Last: &backup.Written{Time: time.Now().Add(-9 * 24 * time.Hour), Path: "/b/1"}})
+	}, "backup", toReview, []string{"9 d old", "/b/1"}},
+	{backupOverdue, "no first backup", func(s *site) {
+		s.start()
+		s.set("backup_schedule", "0 3 * * *")
+	}, "backup", toReview, []string{"no backup was written yet"}},
+	{backupOverdue, "a late backup", func(s *site) {
+		s.set("backup_schedule", "0 * * * *")
+		s.start()
+		s.backups(backup.Status{Last: &backup.Written{Time: time.Now().Add(-121 * time.Minute), Path: "/b/1"}})
+	}, "backup", toReview, []string{"2 h 1 min old", "0 * * * *"}},
+	{backupFailed, "a failed backup", func(s *site) {
+		s.set("backup_schedule", "0 * * * *")
+		s.start()
+		now := time.Now()
+		s.backups(backup.Status{Last: &backup.Written{Time: now.Add(-2 * time.Minute), Path: "/b/1"}, Failure: &backup.Failure{Time: now.Add(-time.Minute), Error: "no space"}})
+	}, "backup", toReview, []string{"no space", "/b/1"}},
+}
+
+// TestBackups checks when the doctor has nothing to say against the backups.
+func TestBackups(t *testing.T) {
+	s := newSite(t)
+	s.start()
+	s.want(s.examine("backup"), "backup", skipped, "only for this machine")
+	s.backups(backup.Status{Last: &backup.Written{Time: time.Now().Add(-7 * 24 * time.Hour), Path: "/b/1"}})
+	s.want(s.examine("backup"), "backup", ok, "/b/1")
+	s.set("backup_schedule", "0 * * * *")
+	s.backups(backup.Status{Last: &backup.Written{Time: time.Now().Add(-55 * time.Minute), Path: "/b/1"}, Failure: &backup.Failure{Time: time.Now().Add(-time.Hour)}})
+	s.want(s.examine("backup"), "backup", ok, "/b/1")
+}
+
+// backups stores what the installation knows of its backups.
+func (s *site) backups(status backup.Status) {
+	s.t.Helper()
+	s.execute("INSERT INTO installation (name, value) VALUES ('backups', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value", must.Get(json.Marshal(status))(s.t))
 }
 
 func asRoot(t *testing.T) {

@@ -67,6 +67,7 @@ func namedFiles(c config.Config) []checkup.NamedFile {
 		{Key: "acme_ca_file", Path: c.ACMECAFile},
 		{Key: "acme_eab_key_file", Path: c.ACMEKeyFile},
 		{Key: "metrics_token_file", Path: c.MetricsTokenFile},
+		{Key: "backup_passphrase_file", Path: c.BackupPassphraseFile},
 	}
 	if c.SignInFile != "" {
 		providers, _ := openid.Load(c.SignInFile) // checkFiles reports the error

@@ -54,6 +54,10 @@ const (
 	schemaNewer         finding = "schema-newer"
 	schemaOlder         finding = "schema-older"
 
+	backupMissing finding = "backup-missing"
+	backupOverdue finding = "backup-overdue"
+	backupFailed  finding = "backup-failed"
+
 	urlDNS         finding = "url-dns"
 	urlConnect     finding = "url-connect"
 	urlTLS         finding = "url-tls"

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"time"
 
+	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 )
@@ -22,6 +23,15 @@ type Server struct {
 	Ready func(ctx context.Context) error
 	// Disks are the file systems of the server's data.
 	Disks func() []Disk
+	// Backups describes the backups of the installation.
+	Backups func(ctx context.Context) (Backups, error)
+}
+
+// Backups describes the backups of the installation.
+type Backups struct {
+	Schedule  string // cron expression, or "" if the server writes none by itself
+	Directory string // of the backups that the server writes by itself
+	backup.Status
 }
 
 // Disk is a file system with data of the server.
@@ -37,13 +47,14 @@ type serverPage struct {
 	Problem      string
 	Names        []string
 	FileSystems  []Disk
+	BackedUp     *Backups // nil if unknown
 }
 
 func (p *pages) server(v *page.Visit) (view.Page, error) {
 	s := serverPage{Server: p.Server, URL: p.URL, Runtime: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH}
+	ctx, cancel := context.WithTimeout(v.Context(), readyTimeout)
+	defer cancel()
 	if s.Ready != nil {
-		ctx, cancel := context.WithTimeout(v.Context(), readyTimeout)
-		defer cancel()
 		if err := s.Ready(ctx); err != nil {
 			s.Problem = err.Error()
 		}
@@ -54,10 +65,17 @@ func (p *pages) server(v *page.Visit) (view.Page, error) {
 	if s.Disks != nil {
 		s.FileSystems = s.Disks()
 	}
+	if s.Backups != nil && s.Problem == "" {
+		backups, err := s.Backups(ctx)
+		if err != nil {
+			return view.Page{}, err
+		}
+		s.BackedUp = &backups
+	}
 	return view.Page{Title: "Server", Section: "server", Crumbs: []view.Crumb{{Text: "Server"}}, Body: serverBody(s)}, nil
 }
 
-// readyTimeout bounds the check of the server's state.
+// readyTimeout bounds the questions about the server's state.
 const readyTimeout = 5 * time.Second
 
 // used returns the used part of a file system, in percent.
