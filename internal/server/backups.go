@@ -25,7 +25,26 @@ func newBackups(cfg config.Config, db *store.DB, version string, log *logrus.Ent
 	if schedule := cfg.BackupSchedule; schedule != "" {
 		plan.Next = func(after time.Time) (time.Time, error) { return triggers.NextTime(schedule, after) }
 	}
-	return backup.New(backup.Source{DB: db, Version: version, MasterKey: cfg.MasterKey(), Log: log}, plan)
+	return backup.New(backupSource(cfg, db, version, log), plan)
+}
+
+func backupSource(cfg config.Config, db *store.DB, version string, log *logrus.Entry) backup.Source {
+	return backup.Source{DB: db, Version: version, MasterKey: cfg.MasterKey(), Log: log}
+}
+
+// openDatabase opens the database. It backs up the installation before it updates an earlier schema.
+func (s *Server) openDatabase(ctx context.Context, version string) (*store.DB, error) {
+	o := databaseOptions(s.cfg, s.log)
+	if s.cfg.BackupBeforeUpgrade {
+		o.BeforeUpdate = store.BeforeUpdate(o.Log, func(ctx context.Context, db *store.DB) error {
+			log := s.logOf("backup")
+			log.Info("backing up the installation before its schema is updated")
+			s.supervision.Starting("backing up the installation before its schema is updated")
+			defer s.supervision.Starting("updating the schema of the database")
+			return backup.BeforeUpdate(ctx, backupSource(s.cfg, db, version, log), s.cfg.Backups())
+		})
+	}
+	return store.Open(ctx, s.cfg.DSN(), o)
 }
 
 // AdministerAlone is like [Administer], but no server can start while this process uses the database itself: a server

@@ -16,7 +16,9 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/admin"
+	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -167,5 +169,72 @@ func TestHeldWork(t *testing.T) {
 		if waits := slices.Contains(held, sub.Name); waits == ran[sub.Name] || waits == (err == nil) {
 			t.Errorf("%s: ran %t, %v", sub.Name, ran[sub.Name], err)
 		}
+	}
+}
+
+// TestBackupBeforeUpdate starts a server on the database of an earlier version, without the newest table. It backs up
+// the installation first, or does not start.
+func TestBackupBeforeUpdate(t *testing.T) {
+	for _, engine := range []string{"sqlite", "postgres"} {
+		t.Run(engine, func(t *testing.T) {
+			base := t.TempDir()
+			dir := filepath.Join(base, "data")
+			flags := map[string]string{"listen": "127.0.0.1:0", "data_dir": dir, "organization": "acme"}
+			var environ []string
+			if engine == "postgres" {
+				environ = []string{"WORKFLOW_SERVER_DATABASE=" + storetest.PostgresURL(t)}
+			}
+			load := func() config.Config {
+				return must.Get(config.Load(config.LoadOptions{Cwd: base, Flags: flags, Environ: environ}))(t)
+			}
+			start := func() error {
+				s, err := New(t.Context(), load(), "v2", storetest.Log(), io.Discard)
+				if err == nil {
+					s.closeAll()
+				}
+				return err
+			}
+			backups := filepath.Join(dir, "backups")
+			count := func() int { list, _ := backup.List(backups); return len(list) }
+			must.OK(t, start())
+			must.OK(t, start())
+			if n := count(); n != 0 {
+				t.Errorf("without an update, %d backups were written", n)
+			}
+			age := func() {
+				db := must.Get(OpenDatabase(t.Context(), load(), storetest.Log()))(t)
+				must.OK(t, db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+					_, err := tx.Exec("DELETE FROM goose_db_version WHERE version_id = 590")
+					if err == nil {
+						_, err = tx.Exec("DROP TABLE oldest_programs")
+					}
+					return err
+				}))
+				must.OK(t, db.Close())
+			}
+
+			age()
+			must.OK(t, start())
+			list := must.Get(backup.List(backups))(t)
+			if len(list) != 1 || list[0].Problem != nil || slices.Contains(list[0].Manifest.Schema, 590) {
+				t.Fatalf("the backups before the update are %+v", list)
+			}
+			must.Get(backup.Verify(t.Context(), list[0].Path))(t)
+
+			age()
+			must.OK(t, os.Chmod(backups, 0o755))
+			err := start()
+			if err == nil || !strings.Contains(err.Error(), "the schema was not updated") || !strings.Contains(err.Error(), "backup_before_upgrade") || fault.KindOf(err) != fault.KindInvalid {
+				t.Errorf("without a backup: %v", err)
+			}
+			if _, err := OpenExistingDatabase(t.Context(), load(), storetest.Log()); err == nil || !strings.Contains(err.Error(), "lacks version 590") {
+				t.Errorf("the schema was updated without a backup: %v", err)
+			}
+			flags["backup_before_upgrade"] = "false"
+			must.OK(t, start())
+			if n := count(); n != 1 {
+				t.Errorf("with the setting off, %d backups exist", n)
+			}
+		})
 	}
 }

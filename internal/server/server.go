@@ -116,7 +116,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	if err = s.openNetwork(ctx); err != nil {
 		return nil, err
 	}
-	if s.db, err = OpenDatabase(ctx, s.cfg, log); err != nil {
+	if s.db, err = s.openDatabase(ctx, version); err != nil {
 		return nil, err
 	}
 	secrets, err := OpenSecrets(ctx, s.cfg, s.db)

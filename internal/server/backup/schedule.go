@@ -126,3 +126,31 @@ func (s *Service) writePlanned(ctx context.Context, begun time.Time) error {
 	}
 	return err
 }
+
+// BeforeUpdate backs up an installation whose schema is an earlier one, and is about to be updated.
+func BeforeUpdate(ctx context.Context, src Source, q Request) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, writeTime, errTooLong)
+	defer cancel()
+	r, err := Write(ctx, src, q, func(Progress) {})
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(err, context.Cause(ctx))
+		}
+		kind := fault.KindOf(err)
+		if kind == fault.KindUnavailable || store.IsFull(err) {
+			kind = fault.KindInvalid // another attempt would fail, too
+		}
+		return fault.Wrap(kind, err, "the schema was not updated, because the backup before that failed: %v; solve this, let backup_directory name another disk, or back up with the earlier version and set backup_before_upgrade to false", err)
+	}
+	src.Log.WithField("path", r.Path).Info("wrote a backup before the update of the schema")
+	if r.Unremoved != nil {
+		src.Log.WithError(r.Unremoved).Warn("old backups were not removed")
+	}
+	err = src.DB.Write(ctx, scope.Server(), func(tx *store.Tx) error { // the audit log can have another schema
+		return change(tx, func(status *Status) { status.Last = written(r) })
+	})
+	if err != nil {
+		src.Log.WithError(err).Warn("the backup was written, but that is not recorded")
+	}
+	return nil
+}

@@ -68,6 +68,7 @@ type Config struct {
 	BackupKeep           int           // number of backups
 	BackupPassphrase     settings.Secret
 	BackupPassphraseFile string // read by Load
+	BackupBeforeUpgrade  bool
 	Networks             Networks
 	WebhookNetworks      Networks // the former name of Networks; adds to it
 	ShutdownTimeout      time.Duration

@@ -259,6 +259,10 @@ func backupFields(c *Config) []settings.Field {
 	}, {
 		Key: "backup_passphrase_file", Value: (*settings.Path)(&c.BackupPassphraseFile), DefaultText: "none", Example: "/etc/workflow-server/backup-passphrase",
 		Doc: `The file that contains only the passphrase that seals the master key in these backups.`,
+	}, {
+		Key: "backup_before_upgrade", Value: &c.BackupBeforeUpgrade, Default: "true",
+		Doc: `If true, the server writes a backup to backup_directory before it updates the schema of an earlier version,
+and does not start without; see server-upgrade.md.`,
 	}}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sirupsen/logrus"
+
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store/blob"
 	"workflowagent/internal/server/store/database"
@@ -51,6 +53,11 @@ func Receive(ctx context.Context, dsn string, opts Options, schema []int64, fill
 		return err
 	}
 	return database.Receive(ctx, dsn, opts, schema, fill)
+}
+
+// BeforeUpdate returns a function for [Options].BeforeUpdate. The schema of its database is an earlier one.
+func BeforeUpdate(log *logrus.Entry, do func(ctx context.Context, db *DB) error) func(ctx context.Context, db *database.DB) error {
+	return func(ctx context.Context, db *database.DB) error { return do(ctx, &DB{DB: db, log: log}) }
 }
 
 const installationID = "id"

@@ -179,3 +179,41 @@ func TestMigrationsNameOlderPrograms(t *testing.T) {
 	}
 	t.Logf("checked %d migrations", checked)
 }
+
+// TestBeforeUpdate checks when the function before an update is called, and that its error prevents the update.
+func TestBeforeUpdate(t *testing.T) {
+	onBoth(t, func(t *testing.T, dsn string) {
+		calls := 0
+		var fails error
+		open := func(more map[string]string) error {
+			o := release(t, more)
+			o.BeforeUpdate = func(ctx context.Context, db *database.DB) error {
+				calls++
+				if err := db.Snapshot(ctx, func(*database.Snapshot) error { return nil }); err != nil {
+					return err
+				}
+				return fails
+			}
+			db, err := database.Open(t.Context(), dsn, o)
+			if err == nil {
+				err = db.Close()
+			}
+			return err
+		}
+		must.OK(t, open(nil))
+		must.OK(t, open(nil))
+		if calls != 0 {
+			t.Errorf("called %d times for an empty and a current database", calls)
+		}
+		fails = errors.New("no room")
+		if err := open(expand); !errors.Is(err, fails) || calls != 1 {
+			t.Errorf("after %d calls: %v", calls, err)
+		}
+		fails = nil
+		must.OK(t, open(expand))
+		must.OK(t, open(expand))
+		if calls != 2 {
+			t.Errorf("called %d times, want 2", calls)
+		}
+	})
+}

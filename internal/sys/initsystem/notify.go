@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,26 +47,32 @@ type Supervision struct {
 	line  func() string
 	alive func() bool
 
-	starting, end context.CancelFunc // nil before Starting and Say
+	doing         atomic.Pointer[string] // while the service starts
+	starting, end context.CancelFunc     // nil before Starting and Say
 	notifier      sync.WaitGroup
 }
 
 // moreTime is the time that a service that starts requests again and again, until it is ready.
 const moreTime = time.Minute
 
-// Starting reports what the service does before it is ready, and that this takes time. The service
+// Starting reports what the service does before it is ready, and that this takes time. It can be called again. The service
 // manager waits until [Supervision.Say] or [Supervision.Close] is called, or the process ends.
 func (s *Supervision) Starting(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.starting != nil || s.end != nil {
+	if s.end != nil {
+		return
+	}
+	s.doing.Store(&line)
+	if s.starting != nil {
+		_, _ = daemon.SdNotify(false, "STATUS="+line) // otherwise, the notifier reports it later
 		return
 	}
 	var ctx context.Context
 	ctx, s.starting = context.WithCancel(context.Background())
 	s.notifier.Go(func() {
 		for {
-			listening, err := daemon.SdNotify(false, "STATUS="+line+"\n"+extend(moreTime))
+			listening, err := daemon.SdNotify(false, "STATUS="+*s.doing.Load()+"\n"+extend(moreTime))
 			if !listening || err != nil || retry.Sleep(ctx, moreTime/3) != nil {
 				return
 			}

@@ -40,7 +40,10 @@ func TestSupervision(t *testing.T) {
 	if line := received(""); line != "STATUS=opening the database\nEXTEND_TIMEOUT_USEC=60000000" {
 		t.Errorf("while it starts: %q", line)
 	}
-	s.Starting("twice") // changes nothing
+	s.Starting("updating the schema")
+	if line := received(""); line != "STATUS=updating the schema" {
+		t.Errorf("while it starts, later: %q", line)
+	}
 	var status atomic.Pointer[string]
 	say := func(line string) { status.Store(&line) }
 	say("serving")

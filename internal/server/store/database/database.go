@@ -26,6 +26,9 @@ type Options struct {
 	Steps map[int64]Step
 	// Existing makes [Open] return an error instead of creating or updating the schema.
 	Existing bool
+	// BeforeUpdate, unless nil, is called before the schema of an existing database is updated, with that database. If it
+	// returns an error, the schema stays as it is. Of several servers that start together, only one calls it.
+	BeforeUpdate func(ctx context.Context, db *DB) error
 	// Log receives warnings. It is required.
 	Log *logrus.Entry
 	// BlobDir is the directory for blobs with SQLite, created with mode 0700. PostgreSQL ignores
@@ -43,6 +46,8 @@ type Options struct {
 	// Before, unless nil, is called before each statement of a write on PostgreSQL, also BEGIN and COMMIT.
 	// Tests use it to stop a write between two statements.
 	Before func(statement string)
+
+	asIs bool // neither compares nor updates the schema
 }
 
 // Step is a migration in Go. Several servers can share the database if shared is true.

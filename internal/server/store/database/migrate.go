@@ -13,12 +13,16 @@ import (
 )
 
 // migrate updates the schema, unless the options forbid it, or a newer program has updated it further. It
-// returns the versions of the migrations that this program contains.
-func migrate(ctx context.Context, e engine, db *sql.DB, o Options) (versions, error) {
+// returns the versions of the migrations that this program contains. open opens the same database.
+func migrate(ctx context.Context, e engine, db *sql.DB, o Options, open func(context.Context, Options) (*DB, error)) (versions, error) {
 	m, err := newMigration(e, db, o)
 	if err != nil {
 		return nil, err
 	}
+	if o.asIs {
+		return m.known, nil
+	}
+	m.open = open
 	standing, err := m.compare(ctx)
 	switch {
 	case err != nil || standing == current:
@@ -26,6 +30,10 @@ func migrate(ctx context.Context, e engine, db *sql.DB, o Options) (versions, er
 		err = m.refuseOlder(ctx)
 	case e == postgresEngine:
 		err = m.updateShared(ctx)
+	case standing == older:
+		if err = m.before(ctx); err == nil {
+			err = m.up(ctx)
+		}
 	default:
 		err = m.up(ctx)
 	}
@@ -35,6 +43,21 @@ func migrate(ctx context.Context, e engine, db *sql.DB, o Options) (versions, er
 	return m.known, nil
 }
 
+// before calls [Options.BeforeUpdate] with the database as it is.
+func (m *migration) before(ctx context.Context) (err error) {
+	if m.options.BeforeUpdate == nil {
+		return nil
+	}
+	o := m.options
+	o.asIs = true
+	db, err := m.open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return m.options.BeforeUpdate(ctx, db)
+}
+
 // migration updates a schema.
 type migration struct {
 	engine   engine
@@ -42,6 +65,7 @@ type migration struct {
 	provider *goose.Provider
 	known    versions // of the migrations that this program contains
 	options  Options
+	open     func(context.Context, Options) (*DB, error) // nil for a new database
 }
 
 func newMigration(e engine, db *sql.DB, o Options) (*migration, error) {
@@ -97,6 +121,9 @@ func (m *migration) updateShared(ctx context.Context) (err error) {
 		return err
 	case standing == empty:
 		return m.up(ctx)
+	}
+	if err := m.before(ctx); err != nil {
+		return err
 	}
 	return m.updateByOne(ctx)
 }

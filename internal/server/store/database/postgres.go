@@ -67,7 +67,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if err := requireSessions(ctx, slow); err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(explain(err, cfg), slow.Close()))
 	}
-	known, err := migrate(ctx, postgresEngine, slow, opts)
+	known, err := migrate(ctx, postgresEngine, slow, opts, func(ctx context.Context, o Options) (*DB, error) { return openPostgres(ctx, dsn, o) })
 	if err != nil {
 		return nil, fmt.Errorf("preparing the database: %w", errors.Join(explain(err, cfg), slow.Close()))
 	}

@@ -46,7 +46,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("opening the database %s: %w", abs, err)
 	}
 	write.SetMaxOpenConns(1)
-	known, err := migrate(ctx, sqliteEngine, write, opts)
+	known, err := migrate(ctx, sqliteEngine, write, opts, func(ctx context.Context, o Options) (*DB, error) { return openSQLite(ctx, path, o) })
 	if err != nil {
 		return nil, fmt.Errorf("preparing the database %s: %w", abs, errors.Join(err, write.Close()))
 	}
