@@ -449,8 +449,59 @@ func TestKeys(t *testing.T) {
 	if restored := must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t); !restored.Key {
 		t.Error("the key is not known")
 	}
+	foreign := s.source()
+	foreign.MasterKey = keyring.Source{File: filepath.Join(t.TempDir(), "foreign"), Create: true}
+	must.Get(foreign.MasterKey.Load(t.Context()))(t)
+	if _, err := backup.Write(t.Context(), foreign, backup.Request{Dir: s.backups, Passphrase: passphrase}, func(backup.Progress) {}); err == nil || !strings.Contains(err.Error(), "does not open the secrets of the installation") {
+		t.Errorf("sealing a foreign key: %v", err)
+	}
 	q := backup.Request{Dir: s.backups, Passphrase: "short"}
 	if _, err := backup.Write(t.Context(), s.source(), q, func(backup.Progress) {}); err == nil || !strings.Contains(err.Error(), "fewer than 12") {
 		t.Errorf("a short passphrase: %v", err)
+	}
+}
+
+// TestReplacedKey backs up while the master key is being replaced. Both keys open the restored secrets, and no other.
+func TestReplacedKey(t *testing.T) {
+	s := newSite(t, storetest.SQLite(t))
+	secret := must.Get(s.ring.Encrypt(t.Context(), "s0", []byte("secret")))(t)
+	next := keyring.Source{File: filepath.Join(t.TempDir(), "next"), Create: true}
+	must.OK(t, s.ring.AddMaster(t.Context(), must.Get(next.Load(t.Context()))(t)))
+	old := s.source()
+	for name, source := range map[string]keyring.Source{"old": old.MasterKey, "new": next} {
+		t.Run(name, func(t *testing.T) {
+			s := s
+			s.t, s.backups = t, filepath.Join(t.TempDir(), "backups")
+			src := old
+			src.MasterKey = source
+			must.Get(backup.Write(t.Context(), src, backup.Request{Dir: s.backups, Passphrase: passphrase}, func(backup.Progress) {}))(t)
+			check := func(to target) {
+				t.Helper()
+				if restored := must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t); !restored.Key {
+					t.Error("the key is not known")
+				}
+				db := to.open()
+				ring := must.Get(keyring.Open(t.Context(), db, must.Get((keyring.Source{File: to.MasterKey.File}).Load(t.Context()))(t)))(t)
+				if text := must.Get(ring.Decrypt(t.Context(), "s0", secret))(t); string(text) != "secret" {
+					t.Errorf("the secret is %q", text)
+				}
+			}
+			sealed := newTarget(t, "sqlite")
+			sealed.Passphrase = passphrase
+			check(sealed)
+			for _, existing := range []string{s.key, next.File} {
+				for _, phrase := range []string{"", passphrase} {
+					to := newTarget(t, "sqlite")
+					to.Passphrase = phrase
+					must.OK(t, os.WriteFile(to.MasterKey.File, must.Get(os.ReadFile(existing))(t), 0o600))
+					check(to)
+				}
+			}
+			foreign := newTarget(t, "sqlite")
+			must.Get((keyring.Source{File: foreign.MasterKey.File, Create: true}).Load(t.Context()))(t)
+			if _, err := backup.Restore(t.Context(), s.backups, foreign.Target); err == nil || !strings.Contains(err.Error(), "neither the old nor the new master key") {
+				t.Errorf("a foreign key: %v", err)
+			}
+		})
 	}
 }

@@ -22,14 +22,17 @@ const (
 	MinPassphrase = 12
 )
 
-// sealKey returns the master key, encrypted with a passphrase.
-func sealKey(ctx context.Context, source keyring.Source, passphrase string) ([]byte, error) {
+// sealKey returns the master key, which must open the stored keys, encrypted with a passphrase.
+func sealKey(ctx context.Context, source keyring.Source, stored keyring.Stored, passphrase string) ([]byte, error) {
 	if len(passphrase) < MinPassphrase {
 		return nil, fault.Invalid("the passphrase has fewer than %d characters: who copies the backup can guess it", MinPassphrase)
 	}
 	key, err := source.Text(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if err := stored.Check(string(key)); err != nil {
+		return nil, fault.Invalid("%s does not open the secrets of the installation (%v): the backup would be useless without another key", source, err)
 	}
 	recipient, err := age.NewScryptRecipient(passphrase)
 	if err != nil {

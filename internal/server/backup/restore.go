@@ -99,13 +99,16 @@ func (b *stored) masterKey(ctx context.Context, report Report, to Target) (conte
 			return nil, false, err
 		}
 		if exists && !bytes.Equal(bytes.TrimSpace(content), bytes.TrimSpace(existing)) {
-			return nil, false, fault.Conflict("%s is another key than that of the backup: move it away", to.MasterKey)
+			if len(report.keys) == 0 || report.keys.Check(string(existing)) != nil {
+				return nil, false, fault.Conflict("%s is another key than that of the backup: move it away", to.MasterKey)
+			}
+			content = existing // the master key was being replaced: both open the secrets
 		}
 	}
-	if content == nil || report.keyRing == nil {
-		return content, !exists && content != nil, nil
+	if content == nil {
+		return nil, false, nil
 	}
-	if err := keyring.CheckWrapped(report.keyRing, string(content)); err != nil {
+	if err := report.keys.Check(string(content)); err != nil {
 		return nil, false, fault.Invalid("%s does not open the secrets of the backup (%v): use the master key of the installation that was backed up", to.MasterKey, err)
 	}
 	return content, !exists, nil

@@ -18,8 +18,8 @@ import (
 type Report struct {
 	Path     string
 	Manifest Manifest
-	// keyRing are the wrapped keys of secrets.
-	keyRing []byte
+	// keys are the wrapped keys of secrets.
+	keys keyring.Stored
 }
 
 // Verify reads a whole backup, or the newest one in a directory, and compares everything with its hash. If it returns an
@@ -34,7 +34,7 @@ func Verify(ctx context.Context, dir string) (Report, error) {
 		return Report{}, err
 	}
 	defer b.close()
-	report := Report{Path: path, Manifest: b.manifest}
+	report := Report{Path: path, Manifest: b.manifest, keys: keyring.Stored{}}
 	if err := b.checkNames(); err != nil {
 		return report, err
 	}
@@ -56,15 +56,16 @@ func Verify(ctx context.Context, dir string) (Report, error) {
 
 const installationTable = "installation"
 
-// note remembers the wrapped keys from the table of the installation's values.
-func (r *Report) note(columns []store.Column, values []any) {
+// note keeps the wrapped keys from the table of the installation's values.
+func (r Report) note(columns []store.Column, values []any) {
 	name := slices.IndexFunc(columns, func(c store.Column) bool { return c.Name == "name" })
 	value := slices.IndexFunc(columns, func(c store.Column) bool { return c.Name == "value" })
-	if name < 0 || value < 0 || values[name] != keyring.Name {
+	if name < 0 || value < 0 {
 		return
 	}
-	if ring, ok := values[value].([]byte); ok {
-		r.keyRing = slices.Clone(ring)
+	text, isText := values[name].(string)
+	if keys, ok := values[value].([]byte); ok && isText {
+		r.keys.Keep(text, keys)
 	}
 }
 

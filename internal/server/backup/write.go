@@ -128,7 +128,7 @@ func (w *writer) write(ctx context.Context, s *store.Snapshot) (err error) {
 	if err := w.blobs(ctx, s); err != nil {
 		return err
 	}
-	if err := w.key(ctx); err != nil {
+	if err := w.key(ctx, s); err != nil {
 		return err
 	}
 	return w.finish(ctx)
@@ -346,11 +346,15 @@ func (w *writer) copyBlob(ctx context.Context, s *store.Snapshot, key string, in
 	return Blob{Key: key, Size: part.Size, SHA256: part.SHA256, Modified: info.Modified}, err
 }
 
-func (w *writer) key(ctx context.Context) error {
+func (w *writer) key(ctx context.Context, s *store.Snapshot) error {
 	if w.request.Passphrase == "" {
 		return nil
 	}
-	sealed, err := sealKey(ctx, w.src.MasterKey, w.request.Passphrase)
+	stored, err := keyring.ReadStored(s.Tx)
+	if err != nil {
+		return err
+	}
+	sealed, err := sealKey(ctx, w.src.MasterKey, stored, w.request.Passphrase)
 	if err != nil {
 		return err
 	}

@@ -91,20 +91,6 @@ func parseMasterKey(text string) ([]byte, error) {
 	return key, nil
 }
 
-// CheckWrapped returns an error if the master key in the text of a file does not unwrap keys.
-func CheckWrapped(wrapped []byte, text string) error {
-	key, err := parseMasterKey(text)
-	if err != nil {
-		return fmt.Errorf("the file %w", err)
-	}
-	master, err := newMaster(key)
-	if err != nil {
-		return err
-	}
-	_, err = (&Ring{master: master}).unwrap(wrapped)
-	return err
-}
-
 // output runs the command. Its standard output, which can contain the key, is in no error.
 func (s Source) output(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
@@ -84,6 +85,8 @@ func (s *Ring) RetireMaster(ctx context.Context) error {
 
 var errReplacing = fault.Invalid("the master key is being replaced: finish that first")
 
+var errDamaged = errors.New("the database's key ring is damaged")
+
 // notReplacing returns an error while two master keys can read the ring.
 func notReplacing(tx *store.Tx) error {
 	next, err := nextRing(tx)
@@ -108,7 +111,61 @@ func nextRing(tx *store.Tx) (*successor, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading the key ring: %w", err)
 	case len(value) < sha256.Size:
-		return nil, errors.New("the database's key ring is damaged")
+		return nil, errDamaged
 	}
 	return &successor{[sha256.Size]byte(value[:sha256.Size]), value[sha256.Size:]}, nil
+}
+
+// Stored are the values of an installation that contain wrapped keys, by name. While the master key is being replaced,
+// there are two, and two master keys open the ring.
+type Stored map[string][]byte
+
+// ReadStored returns the wrapped keys of an installation, or none if it has none yet.
+func ReadStored(tx *store.Tx) (Stored, error) {
+	stored := Stored{}
+	for _, name := range []string{Name, nextRingName} {
+		value, err := tx.Installation(name)
+		if store.IgnoreMissing(err) != nil {
+			return nil, fmt.Errorf("reading the key ring: %w", err)
+		}
+		if err == nil {
+			stored.Keep(name, value)
+		}
+	}
+	return stored, nil
+}
+
+// Keep keeps a value of the installation if it contains wrapped keys.
+func (s Stored) Keep(name string, value []byte) {
+	if name == Name || name == nextRingName {
+		s[name] = slices.Clone(value)
+	}
+}
+
+// Check returns an error if the master key in the text of a file does not open the ring. Without a ring, every key does.
+func (s Stored) Check(text string) error {
+	if len(s) == 0 {
+		return nil
+	}
+	key, err := parseMasterKey(text)
+	if err != nil {
+		return fmt.Errorf("the file %w", err)
+	}
+	master, err := newMaster(key)
+	if err != nil {
+		return err
+	}
+	ring := &Ring{master: master}
+	_, wrong := ring.unwrap(s[Name])
+	next, replacing := s[nextRingName]
+	if wrong == nil || !replacing {
+		return wrong
+	}
+	if len(next) < sha256.Size {
+		return errDamaged
+	}
+	if _, err := ring.unwrap(next[sha256.Size:]); err != nil {
+		return errors.New("it is neither the old nor the new master key of the replacement that had begun")
+	}
+	return nil
 }
