@@ -72,6 +72,7 @@ func measurements() []measurement {
 		{"operations", "pulumi up, preview, refresh and destroy of stacks of two sizes", false, state.Operations},
 		{"stored", "what a small update leaves on disk", false, state.Stored},
 		{"transfer", "export and import of large states", false, state.Transfer},
+		{"backup", "backups of a large server while clients write", true, state.Backup},
 		{"crowd", "many CLIs at the same time", false, state.Crowd},
 	}
 }
