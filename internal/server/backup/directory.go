@@ -42,7 +42,7 @@ func openTarget(dir string) (string, error) {
 
 // checkPrivate returns the owner of a directory, and an error if other users can read it, write to it or replace it.
 func checkPrivate(dir string) (owner int, err error) {
-	found, err := pathowner.Of(dir)
+	found, err := pathowner.OfVolume(dir, os.Getegid())
 	if err != nil {
 		return 0, fault.Wrap(fault.KindInvalid, err, "not using the directory of backups: %v", err)
 	}

@@ -20,7 +20,15 @@ type Owner struct{ UID, GID int }
 
 // Of returns the owner of the file at an absolute path. It follows symbolic links, and returns an error if a user
 // other than the owner and root can replace the file, a link or a directory on the way.
-func Of(path string) (Owner, error) {
+func Of(path string) (Owner, error) { return find(path, noGroup) }
+
+const noGroup = -1
+
+// OfVolume is like [Of], but trusts the members of a group to whom directories of root on the way belong. Kubernetes gives
+// such volumes to a pod, whose processes have a group of their own.
+func OfVolume(path string, group int) (Owner, error) { return find(path, group) }
+
+func find(path string, group int) (Owner, error) {
 	steps, err := walk(path)
 	if err != nil {
 		return Owner{}, err
@@ -28,7 +36,7 @@ func Of(path string) (Owner, error) {
 	last := steps[len(steps)-1]
 	owner := Owner{UID: int(last.uid), GID: int(last.gid)}
 	for i, s := range steps {
-		if err := s.check(last.uid, i == len(steps)-1); err != nil {
+		if err := s.check(last.uid, group, i == len(steps)-1); err != nil {
 			return Owner{}, fmt.Errorf("%s cannot be trusted: %w", path, err)
 		}
 	}
@@ -45,19 +53,24 @@ type step struct {
 }
 
 // check returns an error if users other than root and the final owner can replace what is at a step.
-func (s step) check(final uint32, last bool) error {
+func (s step) check(final uint32, group int, last bool) error {
 	if s.uid != 0 && s.uid != final {
 		return fmt.Errorf("%s belongs to user %d", s.path, s.uid)
 	}
-	others := s.mode.Perm()&0o022 != 0 && s.mode.Type() != fs.ModeSymlink // the mode of a link means nothing
+	others := s.mode.Perm()&0o022 != 0 && s.mode.Type() != fs.ModeSymlink && (last || !s.isVolume(group)) // the mode of a link means nothing
 	if others && (last || s.mode&fs.ModeSticky == 0) {
 		return fmt.Errorf("users other than its owner can write to %s (mode %04o)", s.path, s.mode.Perm())
 	}
 	// In a sticky directory such as /tmp, everyone can create what is missing.
-	if s.within != nil && s.within.mode.Perm()&0o022 != 0 && s.uid != 0 {
+	if s.within != nil && s.within.mode.Perm()&0o022 != 0 && s.uid != 0 && !s.within.isVolume(group) {
 		return fmt.Errorf("%s belongs to user %d in %s, to which everyone can write", s.path, s.uid, s.within.path)
 	}
 	return nil
+}
+
+// isVolume reports whether a step is a directory of root to which, besides root, only a group can write.
+func (s step) isVolume(group int) bool {
+	return s.uid == 0 && int(s.gid) == group && s.mode.IsDir() && s.mode.Perm()&0o002 == 0
 }
 
 // walk returns the steps on the way to a path, which begin with the root directory and end with the file.

@@ -111,3 +111,37 @@ func TestMissing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestOfVolume checks which directories on the way a group may write to.
+func TestOfVolume(t *testing.T) {
+	const pod, other = 2001, 2002
+	for name, tt := range map[string]struct {
+		uid, gid int
+		mode     fs.FileMode
+		refused  bool
+	}{
+		"a volume of the group":        {0, pod, 0o775 | fs.ModeSetgid, false},
+		"a volume of another group":    {0, other, 0o775, true},
+		"a volume for everyone":        {0, pod, 0o777, true},
+		"a directory of another user":  {mallory, pod, 0o775, true},
+		"a directory that is not open": {0, other, 0o755, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, data := tree(t)
+			volume := filepath.Dir(data)
+			must.OK(t, os.Chown(volume, tt.uid, tt.gid))
+			must.OK(t, os.Chmod(volume, tt.mode))
+			owner, err := pathowner.OfVolume(data, pod)
+			if refused := err != nil; refused != tt.refused || err == nil && owner.UID != alice {
+				t.Errorf("got %+v, %v", owner, err)
+			}
+			must.OK(t, os.Chown(volume, 0, pod))
+			must.OK(t, os.Chmod(volume, 0o755))
+			must.OK(t, os.Chown(data, 0, pod))
+			must.OK(t, os.Chmod(data, 0o770))
+			if _, err := pathowner.OfVolume(data, pod); err == nil {
+				t.Error("the group may write to the directory itself")
+			}
+		})
+	}
+}
