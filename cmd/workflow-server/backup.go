@@ -256,10 +256,10 @@ key into its file before.`,
 		if !r.Key {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the master key is missing: before you start the server, put that of the installation into %s; without it, no secret can be decrypted\n", cfg.MasterKey())
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s: the installation is in the state of %s.\nIts server starts paused. When you have looked, let it work again: workflow-server restore release --all\n", r.Path, r.Manifest.Time.Format(time.RFC3339))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s: the installation is in the state of %s.\nIts server starts paused. Start it, see what to check with workflow-server restore status, and let it work again with workflow-server restore release --all.\n", r.Path, r.Manifest.Time.Format(time.RFC3339))
 		return err
 	}
-	cmd.AddCommand(newReleaseCommand(s))
+	cmd.AddCommand(newReleaseCommand(s), newRestoreStatusCommand(s))
 	return cmd
 }
 

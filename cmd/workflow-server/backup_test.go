@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,6 +62,27 @@ func TestBackupDrill(t *testing.T) {
 	if got := h.ok(0, "pool", "list", "--json"); got != pools {
 		t.Errorf("the pools are %s, want %s", got, pools)
 	}
+	if out := h.script("backup status", values); !strings.Contains(out, "Paused until their release: organization.") || !strings.Contains(out, "LAST USED") {
+		t.Errorf("got %s", out)
+	}
+	var tokens []struct{ ID string }
+	must.OK(t, json.Unmarshal([]byte(h.ok(0, "token", "list", "--json")), &tokens))
+	log := filepath.Join(h.base, "audit.jsonl")
+	entry := fmt.Sprintf(`{"time": "2026-11-29T14:10:00Z", "action": "token.revoked", "subjectId": %q}`+"\n", tokens[0].ID)
+	must.OK(t, os.WriteFile(log, []byte(entry), 0o644))
+	var status struct {
+		Paused []string
+		Tokens []struct {
+			ID                 string
+			RevokedSinceBackup bool
+		}
+	}
+	must.OK(t, json.Unmarshal([]byte(h.ok(0, "restore", "status", "--audit-log", log, "--json")), &status))
+	if len(status.Paused) != 1 || len(status.Tokens) != len(tokens) || status.Tokens[0].ID != tokens[0].ID || !status.Tokens[0].RevokedSinceBackup {
+		t.Errorf("the status is %+v", status)
+	}
+	must.OK(t, os.WriteFile(log, []byte("time,actor\n"), 0o644))
+	h.refuses(0, 2, "line 1 of "+log+" is no entry of an audit log", "restore", "status", "--audit-log", log)
 	if out := h.script("backup release", values); !strings.Contains(out, "The restored server works again") {
 		t.Errorf("got %s", out)
 	}

@@ -199,7 +199,8 @@ func (j *job) newCourier() *delivery.Courier {
 		Refused: func(err error) {
 			// The server accepts results for a day, so the operator has time to fix the cause.
 			j.agent.freeSlot(j.name)
-			j.log.WithError(err).Warn("the server rejected the job's result; retrying until 24 h after the job finished")
+			j.log.WithError(err).WithField("log", j.agent.journal.SpoolDir(j.name)).
+				Warn("the server rejected the job's result; retrying until 24 h after the job finished, and keeping its log until then")
 		},
 	})
 }

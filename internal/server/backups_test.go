@@ -46,7 +46,8 @@ func checkPaused(t *testing.T, s *Server, dir string, cfg config.Config, pool, d
 	if got := call(t, s, dir, http.MethodGet, deployments, ""); !strings.Contains(got, `"status":"skipped"`) {
 		t.Errorf("the deployment of the backup is %s", got)
 	}
-	call(t, s, dir, http.MethodPost, deployments, deployment)
+	var made struct{ ID string }
+	must.OK(t, json.Unmarshal([]byte(call(t, s, dir, http.MethodPost, deployments, deployment)), &made))
 	poll := func() int { return get(t, s.URL()+"/api/deployments/poll", pool) }
 	if code := poll(); code != http.StatusNoContent {
 		t.Errorf("before the release, a poll is answered with %d", code)
@@ -66,6 +67,7 @@ func checkPaused(t *testing.T, s *Server, dir string, cfg config.Config, pool, d
 	if code := poll(); code != http.StatusNoContent {
 		t.Errorf("a second deployment was handed out with %d", code)
 	}
+	call(t, s, dir, http.MethodPost, deployments+"/"+made.ID+"/cancel", "") // in the next backup, it would hold the stack
 }
 
 // TestBackupOfRunningServer backs a server up, loses it, and restores it to the other engine and back. Tokens work, the

@@ -175,10 +175,10 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	pages := console.New(console.Deps{
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
-			URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
+			Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
 		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version, backups), Releases: cfg.Releases,
+		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version, backups), Releases: cfg.Releases,
 	})
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
 		return nil, err
@@ -203,6 +203,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Events:      events,
 		Audit:       audit.New(s.db),
 		OIDC:        trust,
+		Recovery:    recoveries,
 		Issuer:      s.issuer,
 		RunnerDir:   programDir(),
 		ExternalURL: s.cfg.ExternalURL,

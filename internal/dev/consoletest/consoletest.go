@@ -21,6 +21,7 @@ import (
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
@@ -110,6 +111,24 @@ func (s *Server) Command(operation, request string) {
 	if err = errors.Join(err, closeCaller()); err != nil {
 		s.t.Fatalf("running %s: %v", operation, err)
 	}
+}
+
+// Restored makes the organization [Org] wait for its release after a restore of the backup of 2026-11-29T14:05:00Z.
+func (s *Server) Restored() {
+	s.t.Helper()
+	must.OK(s.t, s.DB().Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
+		org, err := tx.OrganizationByName(Org)
+		if err != nil {
+			return err
+		}
+		value, err := json.Marshal(recovery.Restored{
+			Backup: time.Date(2026, 11, 29, 14, 5, 0, 0, time.UTC), Restored: tx.Now(), Prepared: true, Organizations: []recovery.Organization{{ID: org.ID}},
+		})
+		if err != nil {
+			return err
+		}
+		return tx.SetInstallation(recovery.Name, value)
+	}))
 }
 
 // DB returns the server's database, opened a second time like another program would, so that tests

@@ -45,6 +45,7 @@ import (
 	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/usage"
 	"workflowagent/internal/server/triggers"
@@ -63,6 +64,7 @@ type Deps struct {
 	Drift       *drift.Service
 	Usage       *usage.Service
 	OIDC        *oidc.Service
+	Recovery    *recovery.Service
 	Issuer      *issuer.Service
 	Webhooks    *webhooks.Service
 	Forges      *integrations.Service
@@ -103,6 +105,7 @@ func New(d Deps) http.Handler {
 	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage, d.Audit)
 	state.Register(rt, d.Stacks, d.Identity, d.URLNotice)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
+	org.RegisterRestore(rt, d.Recovery)
 	hooks.Register(rt, d.Webhooks)
 	forges.Register(rt, d.Forges, d.Events, d.Console)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)

@@ -250,6 +250,8 @@ func (a *auditor) changeDeployments() {
 	a.change("POST", path+"/resume", nil, nil)
 	a.change("POST", "/api/orgs/acme/deployments/pause", nil, nil)
 	a.change("POST", "/api/orgs/acme/deployments/resume", nil, nil)
+	a.restored()
+	a.change("POST", "/api/orgs/acme/restore/release", nil, nil)
 	for kind, body := range map[string]any{
 		"/schedules":       map[string]any{"scheduleCron": "0 3 * * *", "request": map[string]string{"operation": "preview"}},
 		"/drift/schedules": map[string]any{"scheduleCron": "0 3 * * *"},

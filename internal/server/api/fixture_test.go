@@ -30,10 +30,12 @@ import (
 	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/storage/usage"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/vcs/catalog"
 	"workflowagent/internal/server/vcs/integrations"
@@ -119,12 +121,34 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
 		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Forges: f.forges, Events: f.events, Audit: audit.New(db),
 		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),
+		Recovery:  recovery.New(db, f.service, storetest.Log()),
 		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,
 		Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: func() string { return metricsToken }, Releases: o.releases},
 	}))
 	t.Cleanup(f.server.Close)
 	return f
+}
+
+// restored makes the organization acme wait for its release after a restore.
+func (f *fixture) restored() {
+	f.t.Helper()
+	err := f.db.Write(f.t.Context(), scope.Server(), func(tx *store.Tx) error {
+		org, err := tx.OrganizationByName("acme")
+		if err != nil {
+			return err
+		}
+		value, err := json.Marshal(recovery.Restored{
+			Backup: time.Date(2026, 11, 29, 14, 5, 0, 0, time.UTC), Restored: tx.Now(), Prepared: true, Organizations: []recovery.Organization{{ID: org.ID}},
+		})
+		if err != nil {
+			return err
+		}
+		return tx.SetInstallation(recovery.Name, value)
+	})
+	if err != nil {
+		f.t.Fatalf("restoring the server: %v", err)
+	}
 }
 
 const metricsToken = "the token of the metrics"

@@ -60,7 +60,7 @@ var matrixCalls = map[string][]string{
 		"POST /api/orgs/acme/members/admin", "PATCH /api/orgs/acme/members/admin", "DELETE /api/orgs/acme/members/none", "POST /api/orgs/acme/members/none/set-admin",
 		"POST /api/orgs/acme/teams/pulumi", "DELETE /api/orgs/acme/teams/none", "GET /api/orgs/acme/tokens", "POST /api/orgs/acme/tokens",
 		"GET /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/agent-pools",
-		"GET /api/orgs/acme/oidc/issuers", "POST /api/orgs/acme/oidc/issuers", "PATCH /api/orgs/acme", "POST /api/orgs/acme/deployments/resume",
+		"GET /api/orgs/acme/oidc/issuers", "POST /api/orgs/acme/oidc/issuers", "PATCH /api/orgs/acme", "POST /api/orgs/acme/deployments/resume", "GET /api/orgs/acme/restore", "POST /api/orgs/acme/restore/release",
 		"GET /api/orgs/acme/hooks", "GET /api/orgs/acme/hooks/none", "GET /api/orgs/acme/hooks/none/deliveries", "POST /api/orgs/acme/hooks",
 		"PATCH /api/orgs/acme/hooks/none", "DELETE /api/orgs/acme/hooks/none", "POST /api/orgs/acme/hooks/none/ping",
 		"POST /api/orgs/acme/hooks/none/deliveries/none/redeliver",

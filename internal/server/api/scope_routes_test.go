@@ -96,7 +96,7 @@ var routesWithoutStack = map[string][]string{
 		"DELETE /api/orgs/{org}/agent-pools/{poolID}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/deployments", "GET /api/orgs/{org}/deployments/metadata",
 		"GET /api/orgs/{org}/deployments/summary", "GET /api/orgs/{org}/deployments/usagereport", "GET /api/orgs/{org}/resources/summary",
-		"POST /api/orgs/{org}/deployments/pause", "POST /api/orgs/{org}/deployments/resume",
+		"POST /api/orgs/{org}/deployments/pause", "POST /api/orgs/{org}/deployments/resume", "GET /api/orgs/{org}/restore", "POST /api/orgs/{org}/restore/release",
 		"GET /api/orgs/{org}/hooks", "POST /api/orgs/{org}/hooks", "GET /api/orgs/{org}/hooks/{hook}", "PATCH /api/orgs/{org}/hooks/{hook}",
 		"DELETE /api/orgs/{org}/hooks/{hook}", "POST /api/orgs/{org}/hooks/{hook}/ping", "GET /api/orgs/{org}/hooks/{hook}/deliveries",
 		"POST /api/orgs/{org}/hooks/{hook}/deliveries/{event}/redeliver",

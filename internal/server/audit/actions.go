@@ -74,6 +74,7 @@ const (
 	PasskeyAdded           Action = "user.passkey-added"
 	PasskeyRemoved         Action = "user.passkey-removed"
 	BackupWritten          Action = "backup.written"
+	OrganizationReleased   Action = "organization.released" // from the pause after a restore
 )
 
 // The actions that only read; see [RecordRead].
@@ -93,7 +94,7 @@ var actions = []Action{
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
 	DeploymentCreated, DeploymentCancelled, DeploymentForced, CacheCleared, DeploymentsPaused, DeploymentsResumed,
 	IntegrationCreated, IntegrationChanged, IntegrationDeleted, PullRequestApproved,
-	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved, BackupWritten,
+	SignedIn, SignInFailed, SignInLinkMade, SessionEnded, IdentityConnected, IdentityRemoved, PasskeyAdded, PasskeyRemoved, BackupWritten, OrganizationReleased,
 	SecretsDecrypted, DecryptionReported, StateExported, SecretsSent,
 }
 

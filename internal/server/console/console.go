@@ -19,6 +19,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/palette"
 	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/restore"
 	"workflowagent/internal/server/console/schedules"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
@@ -32,6 +33,7 @@ import (
 	"workflowagent/internal/server/identity/signin/passkey"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/vcs/integrations"
@@ -53,6 +55,7 @@ type Deps struct {
 	Audit       *audit.Service
 	Webhooks    *webhooks.Service
 	OIDC        *oidc.Service
+	Recovery    *recovery.Service
 	// Integrations and Events deploy what the organization's git hosts report.
 	Integrations *integrations.Service
 	Events       *dispatch.Service
@@ -72,7 +75,7 @@ type Deps struct {
 func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
-	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, APIURL: d.APIURL})
+	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
@@ -91,6 +94,7 @@ func New(d Deps) *page.Site {
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})
+	restore.Register(site, restore.Deps{Recovery: d.Recovery})
 	return site
 }
 

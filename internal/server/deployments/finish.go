@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs/outbox"
@@ -282,23 +283,31 @@ func recordPause(ctx context.Context, tx *store.Tx, orgID string, about audit.Su
 
 // PauseOrg pauses or resumes all queues of an organization.
 func (s *Service) PauseOrg(ctx context.Context, p identity.Principal, orgID string, paused bool) error {
+	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error { return s.PauseOrgIn(ctx, tx, p, orgID, paused) })
+}
+
+// PauseOrgIn is [Service.PauseOrg] in the caller's transaction, which must hold the organization.
+func (s *Service) PauseOrgIn(ctx context.Context, tx *store.Tx, p identity.Principal, orgID string, paused bool) error {
 	if !p.CanAdminOrg(orgID) {
 		return fault.Forbidden("only administrators of the organization may pause or resume its deployments")
 	}
-	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
-		queue, err := tx.OrgQueue(orgID)
-		if err != nil {
+	queue, err := tx.OrgQueue(orgID)
+	if err != nil {
+		return err
+	}
+	if !paused {
+		if err := recovery.CheckResume(tx, orgID); err != nil {
 			return err
 		}
-		if paused != queue.Paused {
-			queue.Paused = paused
-			queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
-			if err := recordPause(ctx, tx, orgID, audit.Subject{Kind: "organization", ID: orgID}, paused); err != nil {
-				return err
-			}
+	}
+	if paused != queue.Paused {
+		queue.Paused = paused
+		queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
+		if err := recordPause(ctx, tx, orgID, audit.Subject{Kind: "organization", ID: orgID}, paused); err != nil {
+			return err
 		}
-		tx.Notify(pools.QueueTopic, pools.OrgPayload(orgID))
-		queueChanged(tx, orgID, "")
-		return tx.SaveOrgQueue(queue)
-	})
+	}
+	tx.Notify(pools.QueueTopic, pools.OrgPayload(orgID))
+	queueChanged(tx, orgID, "")
+	return tx.SaveOrgQueue(queue)
 }

@@ -147,6 +147,37 @@ func (s *Service) leave(tx *store.Tx, job *store.Job, now time.Time) error {
 	return s.record(tx, *job, webhooks.DeploymentStarted)
 }
 
+// AssumeStarted grants leave to a claimed job whose agent can have started it without the knowledge of the database, which
+// was restored from a backup. So the job is never handed out again, and ends with its result, or as lost. The note is
+// added to it, and to a running job.
+func (s *Service) AssumeStarted(ctx context.Context, u store.Unfinished, note string) error {
+	return s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
+		now, err := tx.LeaseTime()
+		if err != nil {
+			return err
+		}
+		job, err := tx.Job(u.JobID)
+		if err != nil {
+			return err
+		}
+		switch job.Status {
+		case workflow.StatusAccepted:
+			if err := s.leave(tx, &job, now); err != nil {
+				return err
+			}
+		case workflow.StatusRunning:
+		default:
+			return nil
+		}
+		if slices.ContainsFunc(job.Notes, func(n store.Note) bool { return n.Text == note }) {
+			return nil
+		}
+		job.LastSeenAt = now
+		addNote(&job, now, note)
+		return tx.SaveJob(job)
+	})
+}
+
 // StepStatus records the progress of a step.
 func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.StepStatusRequest) error {
 	switch r.Status {

@@ -249,6 +249,10 @@ var hostCases = []finderCase{
 		s.start()
 		s.execute("UPDATE goose_db_version SET version_id = 99999 WHERE version_id = (SELECT MAX(version_id) FROM goose_db_version)")
 	}, "schema", failed, []string{"99999"}},
+	{restorePaused, "a restored database", func(s *site) {
+		s.start()
+		s.execute("INSERT INTO installation (name, value) VALUES ('restored', $1)", []byte(`{"backup": "2026-11-29T14:05:00Z"}`))
+	}, "restore", toReview, []string{"backup of 2026-11-29T14:05:00Z", "has not started since"}},
 	{agentsOld, "an old agent", func(s *site) {
 		s.start()
 		now := time.Now().UnixMicro()

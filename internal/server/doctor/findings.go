@@ -53,6 +53,7 @@ const (
 	rightsOwner         finding = "rights-owner"
 	schemaNewer         finding = "schema-newer"
 	schemaOlder         finding = "schema-older"
+	restorePaused       finding = "restore-paused"
 
 	backupMissing finding = "backup-missing"
 	backupOverdue finding = "backup-overdue"

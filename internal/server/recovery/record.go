@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
@@ -15,22 +16,24 @@ import (
 // Name is the name of the installation's value that says that it was restored.
 const Name = "restored"
 
-// Restored says that an installation was restored and not released yet.
+// Restored says that an installation was restored. It remains after the release, because states are as old as the backup
+// until each is refreshed.
 type Restored struct {
 	Backup   time.Time `json:"backup"` // time of the backup
 	Restored time.Time `json:"restored"`
 	// Prepared is set when a server has paused the installation.
 	Prepared bool `json:"prepared,omitempty"`
-	// Organizations are those that were not released yet.
+	// Organizations are those of the backup that still exist, the oldest first.
 	Organizations []Organization `json:"organizations,omitempty"`
 }
 
-// Organization is an organization that waits for its release.
+// Organization is an organization of the backup.
 type Organization struct {
 	ID   string `json:"id"`
-	Name string `json:"name"`
+	Name string `json:"-"` // its present name
 	// WasPaused is set if the deployments were paused in the backup, so that the release does not resume them.
-	WasPaused bool `json:"wasPaused,omitempty"`
+	WasPaused bool      `json:"wasPaused,omitempty"`
+	Released  time.Time `json:"released,omitzero"`
 }
 
 // Mark returns the value of a newly restored installation.
@@ -38,22 +41,55 @@ func Mark(backup time.Time) ([]byte, error) {
 	return json.Marshal(Restored{Backup: backup.UTC(), Restored: time.Now().UTC()})
 }
 
-func (r Restored) names() []string {
-	names := make([]string, len(r.Organizations))
-	for i, o := range r.Organizations {
-		names[i] = o.Name
+// Paused reports whether schedules, forges, webhooks and reports wait for a release.
+func (r Restored) Paused() bool { return !r.Prepared || len(r.Waiting()) > 0 }
+
+// Waiting returns the organizations that were not released yet.
+func (r Restored) Waiting() []Organization {
+	return slices.DeleteFunc(slices.Clone(r.Organizations), func(o Organization) bool { return !o.Released.IsZero() })
+}
+
+// Waits reports whether an organization was not released yet.
+func (r Restored) Waits(orgID string) bool {
+	return slices.ContainsFunc(r.Waiting(), func(o Organization) bool { return o.ID == orgID })
+}
+
+// Has reports whether an organization was restored.
+func (r Restored) Has(orgID string) bool { return r.organization(orgID) != nil }
+
+func (r Restored) organization(id string) *Organization {
+	for i := range r.Organizations {
+		if r.Organizations[i].ID == id {
+			return &r.Organizations[i]
+		}
 	}
-	return names
+	return nil
 }
 
-// Read returns nil if the installation was not restored, or was released.
-func (s *Service) Read(ctx context.Context) (*Restored, error) {
-	return Read(ctx, s.db)
+func names(list []Organization) []string {
+	out := make([]string, len(list))
+	for i, o := range list {
+		out[i] = o.Name
+	}
+	return out
 }
 
-// Read returns nil if the installation in a database was not restored, or was released.
+// Read returns nil if the installation was not restored.
+func (s *Service) Read(ctx context.Context) (*Restored, error) { return Read(ctx, s.db) }
+
+// Read returns nil if the installation in a database was not restored.
 func Read(ctx context.Context, db *store.DB) (*Restored, error) {
-	return store.ReadOne(ctx, db, load)
+	return store.Read(ctx, db, load)
+}
+
+// BackupOf returns the time of the backup from which the installation was restored while an organization waits for its
+// release, and the zero time otherwise.
+func (s *Service) BackupOf(ctx context.Context, orgID string) (time.Time, error) {
+	r, err := s.Read(ctx)
+	if err != nil || r == nil || !r.Waits(orgID) {
+		return time.Time{}, err
+	}
+	return r.Backup, nil
 }
 
 func load(tx *store.Tx) (*Restored, error) {
@@ -68,14 +104,37 @@ func load(tx *store.Tx) (*Restored, error) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return nil, fmt.Errorf("reading whether the installation was restored: %w", err)
 	}
+	kept := r.Organizations[:0]
+	for _, o := range r.Organizations {
+		found, err := tx.Organization(o.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // deleted since
+		}
+		if err != nil {
+			return nil, err
+		}
+		o.Name = found.Name
+		kept = append(kept, o)
+	}
+	r.Organizations = kept
 	return &r, nil
 }
 
-func (s *Service) save(ctx context.Context, r *Restored) error {
-	return s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error { return put(tx, r) })
+// change lets fn change and save the record in one transaction, which holds everything, and returns the record.
+func (s *Service) change(ctx context.Context, fn func(tx *store.Tx, r *Restored) error) (*Restored, error) {
+	return store.Write(ctx, s.db, scope.Server(), func(tx *store.Tx) (*Restored, error) {
+		r, err := load(tx)
+		if err == nil && r == nil {
+			err = errors.New("the installation no longer says that it was restored")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return r, fn(tx, r)
+	})
 }
 
-func put(tx *store.Tx, r *Restored) error {
+func (r Restored) save(tx *store.Tx) error {
 	value, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encoding that the installation was restored: %w", err)
@@ -83,21 +142,14 @@ func put(tx *store.Tx, r *Restored) error {
 	return tx.SetInstallation(Name, value)
 }
 
-// remove removes an organization from those that wait, and what says that the installation was restored after the last.
-func (s *Service) remove(ctx context.Context, r *Restored, orgID string) error {
-	return s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		now, err := load(tx) // another command can have released one
-		if err != nil {
-			return err
-		}
-		if now == nil {
-			now = &Restored{}
-		}
-		now.Organizations = slices.DeleteFunc(now.Organizations, func(o Organization) bool { return o.ID == orgID })
-		*r = *now
-		if len(now.Organizations) == 0 {
-			return tx.RemoveInstallation(Name)
-		}
-		return put(tx, now)
-	})
+// CheckResume returns an error if an organization waits for its release, which alone resumes its deployments.
+func CheckResume(tx *store.Tx, orgID string) error {
+	r, err := load(tx)
+	if err != nil || r == nil {
+		return err
+	}
+	if o := r.organization(orgID); o != nil && o.Released.IsZero() {
+		return fault.Conflict("the organization is paused, because the server was restored from a backup: release it, on its page \"Restore\" or with: workflow-server restore release %s", o.Name)
+	}
+	return nil
 }

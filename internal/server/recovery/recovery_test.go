@@ -3,6 +3,7 @@ package recovery_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
 type queues struct {
 	paused    map[string]bool
 	cancelled []string
+	assumed   []string // that these may run
 	failAt    int
 }
 
@@ -35,7 +37,7 @@ func (q *queues) fails() error {
 	return nil
 }
 
-func (q *queues) PauseOrg(_ context.Context, p identity.Principal, orgID string, paused bool) error {
+func (q *queues) PauseOrgIn(_ context.Context, _ *store.Tx, p identity.Principal, orgID string, paused bool) error {
 	if !p.CanAdminOrg(orgID) {
 		return errors.New("not permitted")
 	}
@@ -48,6 +50,14 @@ func (q *queues) Cancel(_ context.Context, _ store.Stack, deploymentID, by strin
 		return errors.New("not what a restore does")
 	}
 	q.cancelled = append(q.cancelled, deploymentID)
+	return q.fails()
+}
+
+func (q *queues) AssumeStarted(_ context.Context, u store.Unfinished, note string) error {
+	if !strings.Contains(note, "of 2026-11-29T14:05:00Z, when this deployment was "+string(u.Status)) {
+		return errors.New("not what a restore notes: " + note)
+	}
+	q.assumed = append(q.assumed, u.DeploymentID)
 	return q.fails()
 }
 
@@ -106,9 +116,23 @@ func TestRecovery(t *testing.T) {
 			}
 			q.failAt = 0
 		}
-		slices.Sort(q.cancelled)
-		if got := slices.Compact(q.cancelled); !slices.Equal(got, []string{"accepted", "queued"}) {
+		sorted := func(ids []string) []string { slices.Sort(ids); return slices.Compact(ids) }
+		if got := sorted(q.cancelled); !slices.Equal(got, []string{"queued"}) {
 			t.Errorf("cancelled %v", got)
+		}
+		if got := sorted(q.assumed); !slices.Equal(got, []string{"accepted", "running"}) {
+			t.Errorf("assumed that %v run", got)
+		}
+		was := map[string]workflow.Status{}
+		list, more, err := s.Unfinished(t.Context(), "a")
+		for _, d := range list {
+			was[d.ID] = d.Was
+		}
+		if err != nil || more != 0 || !maps.Equal(was, map[string]workflow.Status{"queued": workflow.StatusNotStarted, "accepted": workflow.StatusAccepted, "running": workflow.StatusRunning}) {
+			t.Errorf("listed %v and %d more, %v", was, more, err)
+		}
+		if list, _, err := s.Unfinished(t.Context(), "b"); err != nil || len(list) > 0 {
+			t.Errorf("listed %v of another organization, %v", list, err)
 		}
 		if sessions := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.Session, error) { return tx.SessionsOf("ann") }))(t); len(sessions) > 0 {
 			t.Errorf("the sessions %v remain", sessions)
@@ -136,8 +160,24 @@ func TestRecovery(t *testing.T) {
 		if err != nil || !slices.Equal(released, []string{"org-a"}) || !slices.Equal(remaining, []string{"org-b", "org-c"}) || q.paused["a"] || !q.paused["b"] {
 			t.Errorf("released %v, remaining %v, %v; paused %v", released, remaining, err, q.paused)
 		}
-		if r := must.Get(s.Read(t.Context()))(t); r == nil || !r.Backup.Equal(backupTime) {
+		if r := must.Get(s.Read(t.Context()))(t); r == nil || !r.Backup.Equal(backupTime) || r.Waits("a") || !r.Waits("b") {
 			t.Errorf("the record is %+v", r)
+		}
+		resume := func(id string) error {
+			return db.Read(t.Context(), func(tx *store.Tx) error { return recovery.CheckResume(tx, id) })
+		}
+		if err := resume("b"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "restore release org-b") {
+			t.Errorf("resuming the deployments of b: %v", err)
+		}
+		must.OK(t, resume("a"))
+		// A release that is interrupted can be repeated.
+		q.failAt = 1
+		if released, remaining, err := s.Release(t.Context(), "org-b"); err == nil || len(released) > 0 || !slices.Equal(remaining, []string{"org-b", "org-c"}) {
+			t.Errorf("an interrupted release: %v, %v, %v", released, remaining, err)
+		}
+		q.failAt = 0
+		if err := resume("b"); fault.KindOf(err) != fault.KindConflict {
+			t.Errorf("resuming after an interrupted release: %v", err)
 		}
 		released, remaining, err = s.Release(t.Context(), "")
 		if err != nil || !slices.Equal(released, []string{"org-b", "org-c"}) || len(remaining) > 0 || q.paused["b"] || !q.paused["c"] {
@@ -148,5 +188,9 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("the work after the release: %v", err)
 		}
 		must.OK(t, s.Begin(t.Context()))
+		if r := must.Get(s.Read(t.Context()))(t); r == nil || r.Paused() {
+			t.Errorf("after the release, the record is %+v", r)
+		}
+		must.OK(t, resume("c"))
 	})
 }

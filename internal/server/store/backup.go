@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/store/blob"
 	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 type (
@@ -102,22 +103,18 @@ func (tx *Tx) StateBlobs(stackID string) ([]string, error) {
 	return keys, err
 }
 
-// Unstarted names a deployment that has not started.
-type Unstarted struct {
+// Unfinished names a deployment that has not ended.
+type Unfinished struct {
 	JobID        string `db:"id"`
 	DeploymentID string
+	OrgID        string
 	StackID      string
+	Status       workflow.Status
 }
 
-var unstarted = database.NewTable[Unstarted]("jobs")
+var unfinished = database.NewTable[Unfinished]("jobs")
 
-// Unstarted returns, in the order of their jobs, the deployments that follow a job and have not started.
-func (tx *Tx) Unstarted(after string, limit int) ([]Unstarted, error) {
-	return unstarted.All(tx.Tx, fmt.Sprintf("WHERE status IN ('not-started', 'accepted') AND id > $1 ORDER BY id LIMIT %d", limit), after)
-}
-
-// RemoveInstallation removes a named value of the installation, if it is set.
-func (tx *Tx) RemoveInstallation(name string) error {
-	_, err := tx.Exec("DELETE FROM installation WHERE name = $1", name)
-	return err
+// Unfinished returns, in the order of their jobs, the deployments that follow a job and have not ended.
+func (tx *Tx) Unfinished(after string, limit int) ([]Unfinished, error) {
+	return unfinished.All(tx.Tx, fmt.Sprintf("WHERE status IN ('not-started', 'accepted', 'running') AND id > $1 ORDER BY id LIMIT %d", limit), after)
 }

@@ -51,6 +51,13 @@ func (tx *Tx) Update(id string) (Update, error) {
 	return updates.One(tx.Tx, "WHERE id = $1", id)
 }
 
+// UpdatedSince reports whether an operation that brings a stack's state up to date has succeeded since a time.
+func (tx *Tx) UpdatedSince(stackID string, at time.Time) (bool, error) {
+	n, err := database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM updates
+		WHERE stack_id = $1 AND finished_at > $2 AND preview = 0 AND status = 'succeeded' AND kind IN ('update', 'refresh', 'destroy', 'import')`, stackID, at)
+	return n > 0, err
+}
+
 // UpdateOnStack returns an update by its id if it runs on the named stack.
 func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
 	return updates.One(tx.Tx, "JOIN stacks s ON s.id = updates.stack_id WHERE updates.id = $1 AND s.org_id = "+named("$2")+

@@ -199,10 +199,10 @@ func TestPages(t *testing.T) {
 		"/{org}/-/settings/integrations/github-app/created":            {forges + "/github-app/created"},
 		"/{org}/-/settings/integrations/github-app/apps/{integration}": {forges + "/github-app/apps/" + w.app(t)},
 	}
-	// These routes are no pages.
+	// These routes are no pages, or only a restored server has them.
 	other := []string{
 		"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource", "/{org}/-/settings/integrations/github-app/installed",
-		"/-/login/with/{provider}", "/-/login/with/{provider}/return", "/user/settings/connect/{provider}",
+		"/-/login/with/{provider}", "/-/login/with/{provider}/return", "/user/settings/connect/{provider}", "/{org}/-/restore",
 	}
 	var all []string
 	for _, route := range console.New(console.Deps{}).Routes() {

@@ -113,7 +113,11 @@ func (s *Site) answer(w http.ResponseWriter, v *Visit, a Answer) error {
 // render writes a page.
 func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) error {
 	var buf bytes.Buffer
-	if err := view.Frame(s.shell(v), p).Render(v.Context(), &buf); err != nil {
+	shell, err := s.shell(v)
+	if err != nil {
+		return err
+	}
+	if err := view.Frame(shell, p).Render(v.Context(), &buf); err != nil {
 		return fmt.Errorf("rendering a page: %w", err)
 	}
 	h := w.Header()
@@ -123,7 +127,7 @@ func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) 
 	return nil
 }
 
-func (s *Site) shell(v *Visit) view.Shell {
+func (s *Site) shell(v *Visit) (view.Shell, error) {
 	shell := view.Shell{
 		Assets: assets.Path(), User: v.Who.User.Login, SiteAdmin: v.Who.User.SiteAdmin,
 		Insecure: !s.Secure(),
@@ -146,7 +150,12 @@ func (s *Site) shell(v *Visit) view.Shell {
 	if c, err := v.R.Cookie(KeysCookie); err == nil && c.Value == "off" {
 		shell.NoKeys = true
 	}
-	return shell
+	if org.ID == "" {
+		return shell, nil
+	}
+	var err error
+	shell.Restored, err = s.opts.Restored(v.Context(), org.ID)
+	return shell, err
 }
 
 func (s *Site) problem(w http.ResponseWriter, v *Visit, status int, message string, signIn bool) {

@@ -36,6 +36,9 @@ type Options struct {
 	Identity *identity.Service
 	Stacks   *stacks.Service
 	Sessions Sessions
+	// Restored returns the time of the backup from which the server was restored while an organization waits for its
+	// release, and the zero time otherwise.
+	Restored func(ctx context.Context, orgID string) (backup time.Time, err error)
 	// Notes delivers the notifications that render open pages again.
 	Notes Notes
 	// Memory is the budget of all requests; nil means no limit.

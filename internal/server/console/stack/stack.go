@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/changes/diff"
 	"workflowagent/internal/server/stacks/rawjson"
@@ -29,6 +30,7 @@ type Deps struct {
 	Deployments *deployments.Service
 	Drift       *drift.Service
 	Triggers    *triggers.Service
+	Recovery    *recovery.Service
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 }
@@ -116,11 +118,15 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
+	backup, err := p.Recovery.StateOf(ctx, v.Stack)
+	if err != nil {
+		return out, err
+	}
 	if lock != nil {
 		out.ChangesAt = lock.ChangesAt
 	}
 	out.Body = overview(overviewModel{
-		Lock: lock, Readme: described, Now: time.Now(), TTL: timeToLive(scheduled),
+		Backup: backup, Lock: lock, Readme: described, Now: time.Now(), TTL: timeToLive(scheduled),
 		St: v.Stack, Tags: tags, Outputs: outputs, Pending: pending, Recent: recent, Newest: newest,
 		Operate: v.Who.Can(v.Stack, identity.Operate), Write: v.Who.Can(v.Stack, identity.Write),
 	})
@@ -135,9 +141,11 @@ type overviewModel struct {
 	Recent         []stacks.Entry
 	Newest         stacks.Entry
 	Operate, Write bool
-	Lock           *stacks.Lock
-	Readme         templ.Component // nil without a README
-	Now            time.Time
+	// Backup is the time of the backup from which the state is, or zero if it is newer.
+	Backup time.Time
+	Lock   *stacks.Lock
+	Readme templ.Component // nil without a README
+	Now    time.Time
 	// TTL is the schedule that destroys the stack's resources next, or nil.
 	TTL *store.Schedule
 }

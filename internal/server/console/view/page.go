@@ -95,6 +95,9 @@ type Shell struct {
 	Member, Admin bool
 	// SiteAdmin shows the pages of the server.
 	SiteAdmin bool
+	// Restored is the time of the backup from which the server was restored while the organization waits for its
+	// release, and zero otherwise.
+	Restored time.Time
 	// Insecure warns that the connection is not encrypted.
 	Insecure bool
 	// Plain, unless it is "", warns administrators of the server that it accepts connections without TLS

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
@@ -66,12 +67,17 @@ func (e explanation) pausedOrBlocked() (Why, bool) {
 	queue := e.Stacks[e.dj.StackID]
 	switch {
 	case e.Stop.Paused:
-		return Why{
+		why := Why{
 			Reason: OrgPaused, Text: paused("organization", e.Stop.PausedBy, e.Stop.PausedAt), Since: e.Stop.PausedAt,
 			Hint:     "To resume: " + e.curl("-X POST", "/api/orgs/"+e.Org.Name+"/deployments/resume"),
 			Blockers: []Blocker{{Kind: BlockerOrganization, ID: e.Org.ID, Text: e.Org.Name, Detail: "paused", Since: e.Stop.PausedAt, Path: e.path("-", "deployments")}},
 			Action:   Action{"Resume all deployments", Post, e.path("-", "deployments", "resume")},
-		}, true
+		}
+		if e.Stop.PausedBy == recovery.By {
+			why.Hint = "To release: " + e.curl("-X POST", "/api/orgs/"+e.Org.Name+"/restore/release")
+			why.Action = Action{"Check and release", Open, e.path("-", "restore")}
+		}
+		return why, true
 	case queue.Paused:
 		return Why{
 			Reason: StackPaused, Text: paused("stack", queue.PausedBy, queue.PausedAt), Since: queue.PausedAt,
