@@ -334,10 +334,13 @@ func TestOperatorPagesTLS(t *testing.T) {
 	h.sh(t, "private-ca.md", strings.ReplaceAll(blocks[0].Text, "HOST=deployments.example.com", "HOST=localhost"))
 	at := must.Get(url.Parse(h.Server.URL))(t)
 	h.Server.URL = "https://localhost:" + at.Port()
-	settings := fmt.Sprintf("tls_cert_file: %s/cert.pem\ntls_key_file: %s/key.pem\nexternal_url: %s\n", h.Dir, h.Dir, h.Server.URL)
-	harness.Write(t, h.config, []byte(string(harness.Read(t, h.config))+settings), 0o600)
 	h.serve(t)
-	if out := h.sh(t, "private-ca.md", blocks[1].Text); !strings.Contains(out, "certificate") {
+	commands := strings.NewReplacer(
+		"https://deployments.example.com", h.Server.URL+" --allow-loopback", "0.0.0.0:443", at.Host,
+		" -g workflow-server", "", "/etc/workflow-server", filepath.Dir(h.config),
+		"sudo workflow-server doctor", "workflow-server config show | grep "+filepath.Dir(h.config)+"/cert.pem\nsudo workflow-server doctor",
+	).Replace("set -e\n" + blocks[1].Text)
+	if out := h.sh(t, "private-ca.md", commands); !strings.Contains(out, "certificate") {
 		t.Errorf("the doctor says\n%s", out)
 	}
 	authorities := filepath.Join(h.Dir, "authorities.pem")
