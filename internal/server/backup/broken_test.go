@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -265,27 +266,33 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// counting is a context that ends after a number of checks.
+// counting is a context that ends after a number of checks, which several goroutines can make.
 type counting struct {
 	context.Context
-	left *int
+	left *atomic.Int64
+}
+
+// countTo returns a context that ends after n checks.
+func countTo(ctx context.Context, n int64) counting {
+	c := counting{ctx, new(atomic.Int64)}
+	c.left.Store(n)
+	return c
 }
 
 func (c counting) Err() error {
-	if *c.left--; *c.left < 0 {
+	if c.left.Add(-1) < 0 {
 		return context.Canceled
 	}
 	return c.Context.Err()
 }
 
-// TestCanceled ends a backup and a restore at every step. What remains is nothing, or whole.
+// TestCanceled ends a backup and a restore at steps of every kind. What remains is nothing, or whole.
 func TestCanceled(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newSite(t, db)
 		steps := 0
-		for n := 0; ; n += 1 + n/8 {
-			left := n
-			result, err := backup.Write(counting{t.Context(), &left}, s.source(), backup.Request{Dir: s.backups, Keep: 1}, func(backup.Progress) {})
+		for n := int64(0); ; n += 1 + n/2 {
+			result, err := backup.Write(countTo(t.Context(), n), s.source(), backup.Request{Dir: s.backups, Keep: 1}, func(backup.Progress) {})
 			entries, rerr := os.ReadDir(s.backups)
 			if rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 				t.Fatal(rerr)
@@ -308,9 +315,8 @@ func TestCanceled(t *testing.T) {
 			t.Errorf("the backup ended after %d checks", steps)
 		}
 		to := newTarget(t, "sqlite")
-		for n := 0; ; n += 1 + n/8 {
-			left := n
-			_, err := backup.Restore(counting{t.Context(), &left}, s.backups, to.Target)
+		for n := int64(0); ; n += 1 + n/2 {
+			_, err := backup.Restore(countTo(t.Context(), n), s.backups, to.Target)
 			if err == nil {
 				break
 			}

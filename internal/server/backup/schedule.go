@@ -35,8 +35,8 @@ var again = retry.Policy{First: 2 * time.Minute, Max: time.Hour}
 
 var errTooLong = fmt.Errorf("it took longer than %s", writeTime)
 
-// Run writes backups when the schedule of the plan says so, until ctx is canceled. A backup that was due while no server ran is written
-// about a minute after the start, and so is the first one.
+// Run writes backups when the schedule of the plan says so, until ctx is canceled. A backup that was due while no
+// server ran is written about a minute after the start, and so is the first one.
 func (s *Service) Run(ctx context.Context) error {
 	status, err := s.Status(ctx)
 	if err != nil {

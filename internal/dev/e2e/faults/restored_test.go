@@ -107,7 +107,7 @@ func TestRestoredWhileJobsRun(t *testing.T) {
 		queue("resume")
 		end := a.inPulumi()
 		runner := a.runner()
-		t.Cleanup(func() { a.killRunner(runner) }) // it reports its result for a day
+		defer a.killRunner(runner) // it reports its result for a day
 		a.loseServer()
 		if d := a.status(patience, "skipped"); d.Reason != "cancelled" || !strings.Contains(d.Message, "may have run since") {
 			t.Errorf("the deployment is %+v", d)
