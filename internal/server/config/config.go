@@ -61,6 +61,7 @@ type Config struct {
 	KeepStates           int64
 	KeepStatesFor        time.Duration // 0 means forever
 	KeepLogsFor          time.Duration // 0 means forever
+	KeepDeletedStacks    time.Duration // 0 means not at all
 	Quota                int64         // 0 means no limit
 	Networks             Networks
 	WebhookNetworks      Networks // the former name of Networks; adds to it
