@@ -386,4 +386,3 @@ func TestLeaverBeforeRestore(t *testing.T) {
 		}))
 	})
 }
-

@@ -58,7 +58,7 @@ func (tx *Tx) MeasureStorage() ([]Storage, error) {
 			UNION ALL SELECT e.org_id, octet_length(e.payload) FROM webhook_events e WHERE e.created_at >= 0
 			UNION ALL SELECT h.org_id, octet_length(d.request_headers) + octet_length(d.response_headers) + octet_length(d.response_body)
 				FROM webhook_deliveries d JOIN webhooks h ON h.id = d.hook_id WHERE d.created_at >= 0
-		) x ON x.org_id = o.id WHERE o.id <> '` + deletedOrg + `' GROUP BY o.id`)
+		) x ON x.org_id = o.id WHERE o.id <> '`+deletedOrg+`' GROUP BY o.id`)
 }
 
 // SaveStorage records the result of a measurement. Imports that committed since then remain added.
