@@ -6,6 +6,7 @@
 //   - hooks: webhooks
 //   - forges: integrations with forges, and the deliveries that they send
 //   - jobs: the calls of agents and runners
+//   - accounts: the users of the whole server, for its administrators
 //   - org: users, organizations, tokens, agent pools, OIDC issuers, usage
 //   - system: health, metrics, capabilities, schemas, releases, keys of identity tokens
 //   - openapi: the description of all routes
@@ -24,6 +25,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/api/absent"
+	"workflowagent/internal/server/api/accounts"
 	"workflowagent/internal/server/api/deploy"
 	"workflowagent/internal/server/api/forges"
 	"workflowagent/internal/server/api/hooks"
@@ -101,6 +103,7 @@ func New(d Deps) http.Handler {
 	system.Register(rt, d.Server, d.ExternalURL)
 	system.RegisterIssuer(rt, d.Issuer)
 	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage, d.Audit)
+	accounts.Register(rt, d.Identity)
 	state.Register(rt, d.Stacks, d.Identity, d.URLNotice)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	hooks.Register(rt, d.Webhooks)

@@ -118,6 +118,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	}
 	a := &auditor{l, routes, map[string]bool{}}
 	a.changeOrganization()
+	a.changeUsers()
 	a.changeIssuers()
 	a.changeHooks("/api/orgs/acme")
 	a.changeStack()
@@ -175,6 +176,17 @@ func (a *auditor) changeOrganization() {
 	a.change("POST", org+"/agent-pools/"+pool.ID+"/tokens", map[string]string{"description": "second"}, &token)
 	a.change("DELETE", org+"/agent-pools/"+pool.ID+"/tokens/"+token.ID, nil, nil)
 	a.change("DELETE", org+"/agent-pools/"+pool.ID, nil, nil)
+}
+
+func (a *auditor) changeUsers() {
+	const users = "/api/server/users"
+	leaver := a.person("leaver", "acme", "member")
+	a.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]string{"stackName": "left"}, Auth: leaver}).want(200, nil)
+	a.change("POST", users+"/leaver/disable", nil, nil)
+	a.change("POST", users+"/leaver/enable", nil, nil)
+	a.change("POST", users+"/leaver/hand-over", map[string]string{"to": "admin"}, nil)
+	a.change("DELETE", users+"/leaver", nil, nil)
+	a.do("DELETE", "/api/stacks/acme/proj/left", nil).want(204, nil)
 }
 
 func (a *auditor) changeIssuers() {

@@ -78,6 +78,8 @@ var routesWithoutStack = map[string][]string{
 	"users": {
 		"POST /api/orgs",
 		"POST /api/user/organizations/{org}/default",
+		"GET /api/server/users", "GET /api/server/users/{user}/owned", "POST /api/server/users/{user}/disable", "POST /api/server/users/{user}/enable",
+		"POST /api/server/users/{user}/hand-over", "DELETE /api/server/users/{user}",
 		"GET /api/user/tokens", "POST /api/user/tokens", "DELETE /api/user/tokens/{tokenID}",
 	},
 	"members": {

@@ -15,6 +15,7 @@ const (
 	UserDisabled           Action = "user.disabled"
 	UserEnabled            Action = "user.enabled"
 	UserDeleted            Action = "user.deleted"
+	UserHandedOver         Action = "user.handed-over"
 	MemberAdded            Action = "member.added"
 	MemberRoleChanged      Action = "member.role-changed"
 	MemberRemoved          Action = "member.removed"
@@ -85,7 +86,7 @@ const (
 )
 
 var actions = []Action{
-	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, MemberAdded, MemberRoleChanged, MemberRemoved,
+	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRemoved,
 	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,

@@ -94,6 +94,7 @@ func TestEveryActionIsAudited(t *testing.T) {
 	a.changeIssuers()
 	a.changePools()
 	a.changeStack()
+	a.changeUsers()
 	a.changeAccount()
 
 	var known []string
@@ -233,6 +234,16 @@ func (a *auditor) deployment() string {
 		a.t.Fatal("the stack has no deployment")
 	}
 	return list.Deployments[0].ID
+}
+
+func (a *auditor) changeUsers() {
+	const user = "/-/server/users/{user}"
+	a.SignInWith(a.AddUser("leaver", "member"))
+	a.change(user + "/end-sessions leaver")
+	a.change(user + "/disable leaver")
+	a.change(user + "/enable leaver")
+	a.change(user+"/hand-over leaver", "to", "bob")
+	a.change(user+"/delete leaver", "confirm", "leaver")
 }
 
 func (a *auditor) changeAccount() {

@@ -22,6 +22,7 @@ import (
 	"workflowagent/internal/server/console/schedules"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
+	"workflowagent/internal/server/console/users"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/gitops/dispatch"
@@ -91,6 +92,7 @@ func New(d Deps) *page.Site {
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})
+	users.Register(site, users.Deps{Identity: d.Identity, SignIn: d.SignIn})
 	return site
 }
 

@@ -66,7 +66,11 @@ var matrixRoutes = map[string][]string{
 		"GET /{org}/-/settings/integrations/{integration}/repositories", "POST /{org}/-/settings/integrations/{integration}/edit",
 		"POST /{org}/-/settings/integrations/{integration}/rotate", "POST /{org}/-/settings/integrations/{integration}/delete",
 	},
-	"server": {"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export"},
+	"server": {
+		"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "GET /-/server/users", "GET /-/server/users/{user}",
+		"POST /-/server/users/{user}/disable", "POST /-/server/users/{user}/enable", "POST /-/server/users/{user}/hand-over",
+		"POST /-/server/users/{user}/end-sessions", "POST /-/server/users/{user}/delete",
+	},
 
 	"read": {
 		"GET STACK", "GET STACK/updates", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resource",
@@ -105,6 +109,7 @@ var recentRoutes = []string{
 	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
 	"POST /{org}/-/settings/integrations", "POST /{org}/-/settings/integrations/{integration}/edit", "POST /{org}/-/settings/integrations/{integration}/rotate",
 	"POST STACK/settings/options/transfer", "POST STACK/settings/options/delete", "POST STACK/deployments/{version}/force-cancel",
+	"POST /-/server/users/{user}/disable", "POST /-/server/users/{user}/enable", "POST /-/server/users/{user}/hand-over", "POST /-/server/users/{user}/delete",
 }
 
 // matrixForms are the forms of actions that an empty form does not reach.

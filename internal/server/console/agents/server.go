@@ -54,7 +54,7 @@ func (p *pages) server(v *page.Visit) (view.Page, error) {
 	if s.Disks != nil {
 		s.FileSystems = s.Disks()
 	}
-	return view.Page{Title: "Server", Section: "server", Crumbs: []view.Crumb{{Text: "Server"}}, Body: serverBody(s)}, nil
+	return view.Page{Title: "Server", Section: "server", Crumbs: []view.Crumb{{Text: "Server"}}, Tabs: view.ServerTabs(""), Body: serverBody(s)}, nil
 }
 
 // readyTimeout bounds the check of the server's state.
