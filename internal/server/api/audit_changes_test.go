@@ -163,6 +163,9 @@ func (a *auditor) changeOrganization() {
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 101}, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 102}, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultPulumiVersion": "3"}, nil)
+	var invitation struct{ ID string }
+	a.change("POST", org+"/invites/link", map[string]string{"role": "member"}, &invitation)
+	a.change("DELETE", org+"/invites/"+invitation.ID, nil, nil)
 	for _, owner := range []string{org, org + "/teams/core", "/api/user"} {
 		var token struct{ ID string }
 		a.change("POST", owner+"/tokens", map[string]string{"name": "ci", "description": "ci"}, &token)

@@ -19,6 +19,8 @@ const (
 	MemberAdded            Action = "member.added"
 	MemberRoleChanged      Action = "member.role-changed"
 	MemberRemoved          Action = "member.removed"
+	InvitationMade         Action = "invitation.made"
+	InvitationRevoked      Action = "invitation.revoked"
 	TeamCreated            Action = "team.created"
 	TeamChanged            Action = "team.changed"
 	TeamDeleted            Action = "team.deleted"
@@ -87,7 +89,7 @@ const (
 
 var actions = []Action{
 	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRemoved,
-	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
+	InvitationMade, InvitationRevoked, TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,

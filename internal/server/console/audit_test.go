@@ -94,6 +94,7 @@ func TestEveryActionIsAudited(t *testing.T) {
 	a.changeIssuers()
 	a.changePools()
 	a.changeStack()
+	a.changeInvitations()
 	a.changeUsers()
 	a.changeAccount()
 
@@ -234,6 +235,30 @@ func (a *auditor) deployment() string {
 		a.t.Fatal("the stack has no deployment")
 	}
 	return list.Deployments[0].ID
+}
+
+func (a *auditor) changeInvitations() {
+	const base = "/{org}/-/settings/invitations"
+	admin := a.browser
+	invite := func() string {
+		p := a.change(base, "role", "member", "days", "1")
+		return regexp.MustCompile(`/-/invitation\?key=[\w-]+`).FindString(p.Body)
+	}
+	link := invite()
+	guest := a.AddUser("guest", "")
+	a.API(http.MethodPost, "/api/orgs", map[string]string{"name": "research"}, nil)
+	a.API(http.MethodPost, "/api/orgs/research/members/guest", map[string]string{"role": "member"}, nil)
+	a.browser = a.SignInWith(guest)
+	a.browser.Get(link)
+	a.change("/-/invitation/accept")
+	a.browser = admin
+	link = invite()
+	a.browser = a.Browser()
+	a.browser.Get(link)
+	a.change("/-/invitation/sign-up", "login", "newcomer")
+	a.browser = admin
+	invite()
+	a.change(base + "/{invitation}/revoke " + a.found("/acme/-/settings/members", `invitations/([^/"]+)/revoke`))
 }
 
 func (a *auditor) changeUsers() {

@@ -66,7 +66,7 @@ func (s *Service) Holdings(ctx context.Context, login string) (h Holdings, err e
 		h.Counts, err = tx.CountHoldings(holder(u.ID))
 		return err
 	})
-	return h, unlessRefused(err, "listing what a user owns")
+	return h, fault.During(err, "listing what a user owns")
 }
 
 // HandOver gives all that a user owns to another user, who becomes the owner of the stacks, and on whose behalf
@@ -83,7 +83,7 @@ func (s *Service) HandOver(ctx context.Context, login, to string) (h Holdings, e
 		h, err = handOver(ctx, tx, u, to)
 		return err
 	})
-	return h, unlessRefused(err, "handing over what a user owns")
+	return h, fault.During(err, "handing over what a user owns")
 }
 
 func handOver(ctx context.Context, tx *store.Tx, u store.User, login string) (h Holdings, err error) {

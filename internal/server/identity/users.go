@@ -59,7 +59,7 @@ func (s *Service) UserSummary(ctx context.Context, login string) (UserSummary, e
 		return summarizeUsers(tx, []store.User{u})
 	})
 	if err != nil {
-		return UserSummary{}, unlessRefused(err, "looking up a user")
+		return UserSummary{}, fault.During(err, "looking up a user")
 	}
 	return list[0], nil
 }
@@ -131,7 +131,7 @@ func (s *Service) DisableUser(ctx context.Context, login, to string) (ended Ende
 		ended.Owned = Holdings{Counts: counts}.Total()
 		return recordMember(ctx, tx, audit.UserDisabled, "", u.ID, u.Login, map[string]any{"sessions": ended.Sessions, "tokens": ended.Tokens})
 	})
-	return ended, unlessRefused(err, "disabling a user")
+	return ended, fault.During(err, "disabling a user")
 }
 
 // checkSuccession hands over what a user owns if to is not "". It returns an error if the server, or an organization,
@@ -178,7 +178,7 @@ func (s *Service) EnableUser(ctx context.Context, login string) error {
 		}
 		return recordMember(ctx, tx, audit.UserEnabled, "", u.ID, u.Login, nil)
 	})
-	return unlessRefused(err, "enabling a user")
+	return fault.During(err, "enabling a user")
 }
 
 // DeleteUser removes a user, with the user's memberships, permissions, accounts at identity providers, passkeys and
@@ -219,7 +219,7 @@ func (s *Service) DeleteUser(ctx context.Context, login, to string) (ended Ended
 		}
 		return recordMember(ctx, tx, audit.UserDeleted, "", u.ID, u.Login, map[string]any{"remains": ended.Login, "sessions": ended.Sessions, "tokens": ended.Tokens})
 	})
-	return ended, unlessRefused(err, "deleting a user")
+	return ended, fault.During(err, "deleting a user")
 }
 
 // changeUser calls change with a user. Nothing else changes meanwhile: whether an administrator is the last one
@@ -232,14 +232,6 @@ func (s *Service) changeUser(ctx context.Context, login string, change func(*sto
 		}
 		return change(tx, u)
 	})
-}
-
-// unlessRefused returns an error that says during what err happened, unless its message is for the caller.
-func unlessRefused(err error, during string) error {
-	if fault.KindOf(err) != "" {
-		return err
-	}
-	return fault.While(err, "%s", during)
 }
 
 func noUser(login string) error { return fault.NotFound("the user %q does not exist", login) }

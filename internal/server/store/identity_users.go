@@ -66,11 +66,13 @@ func (tx *Tx) SetDisabled(id string, at time.Time) error {
 	return users.Update(tx.Tx, User{ID: id, DisabledAt: at}, "disabled_at")
 }
 
-// EndAccess removes a user's sessions, sign-in links and personal tokens, also exchanged ones. It returns the
-// numbers of the sessions and of the tokens.
+// EndAccess removes a user's sessions, sign-in links, invitations to organizations, and personal tokens, also exchanged
+// ones. It returns the numbers of the sessions and of the tokens.
 func (tx *Tx) EndAccess(userID string) (sessions, tokens int64, err error) {
-	if _, err = tx.Exec("DELETE FROM sign_in_links WHERE user_id = $1", userID); err != nil {
-		return 0, 0, err
+	for _, query := range []string{"DELETE FROM sign_in_links WHERE user_id = $1", "DELETE FROM invitations WHERE created_by = $1"} {
+		if _, err = tx.Exec(query, userID); err != nil {
+			return 0, 0, err
+		}
 	}
 	if sessions, err = tx.DeleteSessions(userID, ""); err != nil {
 		return 0, 0, err
