@@ -18,6 +18,7 @@ const (
 	UserHandedOver         Action = "user.handed-over"
 	MemberAdded            Action = "member.added"
 	MemberRoleChanged      Action = "member.role-changed"
+	MemberRoleKept         Action = "member.role-kept" // of the last administrator, against an identity provider
 	MemberRemoved          Action = "member.removed"
 	InvitationMade         Action = "invitation.made"
 	InvitationRevoked      Action = "invitation.revoked"
@@ -88,7 +89,7 @@ const (
 )
 
 var actions = []Action{
-	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRemoved,
+	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRoleKept, MemberRemoved,
 	InvitationMade, InvitationRevoked, TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
