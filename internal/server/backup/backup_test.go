@@ -23,6 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	backup.LowerSealWork()
 	if os.Getenv(childEnv) != "" {
 		child()
 		return

@@ -15,17 +15,20 @@ import (
 const (
 	// maxKey bounds the file of a key, sealed or not.
 	maxKey = 64 << 10
-	// maxWork bounds the work of a sealed key, so that a file of others does not keep this program busy. The default of
-	// the library is 18.
+	// maxWork bounds the work of a sealed key, so that a file of others does not keep this program busy.
 	maxWork = 20
 	// MinPassphrase is the least length of a passphrase, in bytes.
 	MinPassphrase = 12
 )
 
+// sealWork is the work of sealing a key, which is the default of the library. Only tests lower it: with the race detector,
+// it takes ten seconds.
+var sealWork = 18
+
 // sealKey returns the master key, which must open the stored keys, encrypted with a passphrase.
 func sealKey(ctx context.Context, source keyring.Source, stored keyring.Stored, passphrase string) ([]byte, error) {
 	if len(passphrase) < MinPassphrase {
-		return nil, fault.Invalid("the passphrase has fewer than %d characters: who copies the backup can guess it", MinPassphrase)
+		return nil, fault.Invalid("the passphrase has fewer than %d characters: whoever copies the backup can guess it", MinPassphrase)
 	}
 	key, err := source.Text(ctx)
 	if err != nil {
@@ -38,6 +41,7 @@ func sealKey(ctx context.Context, source keyring.Source, stored keyring.Stored, 
 	if err != nil {
 		return nil, fmt.Errorf("sealing the master key: %w", err)
 	}
+	recipient.SetWorkFactor(sealWork)
 	var sealed bytes.Buffer
 	w, err := age.Encrypt(&sealed, recipient)
 	if err != nil {
