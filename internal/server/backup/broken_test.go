@@ -17,7 +17,6 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
@@ -427,32 +426,6 @@ func TestKilled(t *testing.T) {
 	}
 	must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t)
 	compare(t, content(t, to.open(), "stacks", "logs"), want)
-}
-
-// TestFullDisk checks that a backup ends before its disk is full, and leaves nothing.
-func TestFullDisk(t *testing.T) {
-	storetest.OnSQLite(t)
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
-	s := newSite(t, storetest.SQLite(t))
-	must.OK(t, s.db.Blobs().Put(t.Context(), "stacks/s0/a", strings.NewReader(strings.Repeat("0123456789abcdef", 2<<20))))
-	for size, want := range map[string]string{"90m": "of free space, of which the server may need", "1m": "of free space"} {
-		dir := filepath.Join(t.TempDir(), "small")
-		must.OK(t, os.Mkdir(dir, 0o700))
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=700"); err != nil {
-			t.Skipf("mounting a small file system: %v", err)
-		}
-		_, err := backup.Write(t.Context(), s.source(), backup.Request{Dir: dir}, func(backup.Progress) {})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("with %s: %v", size, err)
-		}
-		if entries := must.Get(os.ReadDir(dir))(t); len(entries) != 1 || entries[0].Name() != ".lock" {
-			t.Errorf("with %s: the directory contains %v", size, entries)
-		}
-		must.OK(t, unix.Unmount(dir, unix.MNT_DETACH))
-	}
-	s.backup(backup.Request{})
 }
 
 // TestOlderBackup restores the backup of a server without the newest migration, whose schema the next start updates. The

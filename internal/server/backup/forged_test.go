@@ -1,8 +1,6 @@
 package backup_test
 
 import (
-	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,16 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
-	"golang.org/x/sys/unix"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/backup"
-	"workflowagent/internal/server/store"
 )
 
 // rewrite replaces a compressed file of a backup, and what its manifest says of it, as an attacker can who may write to
@@ -137,55 +132,4 @@ func TestForged(t *testing.T) {
 	unchanged := copyOf(t, whole)
 	rewrite(t, unchanged, "blobs.jsonl.zst", func(l []string, _ *backup.Manifest) []string { return l })
 	must.Get(backup.Verify(t.Context(), unchanged))(t)
-}
-
-// TestFullDiskOfServer backs up to the disk of the server, which has no room for that. The backup ends, and no write of
-// the server fails.
-func TestFullDiskOfServer(t *testing.T) {
-	storetest.OnSQLite(t)
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small file system needs root")
-	}
-	dir := filepath.Join(t.TempDir(), "small")
-	must.OK(t, os.Mkdir(dir, 0o700))
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=180m,mode=700"); err != nil {
-		t.Skipf("mounting a small file system: %v", err)
-	}
-	defer func() { must.OK(t, unix.Unmount(dir, unix.MNT_DETACH)) }()
-	db := must.Get(store.Open(t.Context(), "sqlite:"+filepath.Join(dir, "server.db"), store.Options{Log: storetest.Log(), BlobDir: filepath.Join(dir, "blobs")}))(t)
-	defer func() { must.OK(t, db.Close()) }()
-	s := newSite(t, db)
-	s.backups = filepath.Join(dir, "backups")
-	large := make([]byte, 70<<20)
-	must.Get(rand.Read(large))(t)
-	must.OK(t, db.Blobs().Put(t.Context(), "stacks/s2/b", bytes.NewReader(large)))
-
-	var writes atomic.Int64
-	ended, written := make(chan struct{}), make(chan error, 1)
-	go func() {
-		var err error
-		for i := 0; err == nil; i++ {
-			select {
-			case <-ended:
-				written <- nil
-				return
-			default:
-				err = addStack(t.Context(), db, "during"+hex.EncodeToString([]byte{byte(i >> 8), byte(i)}))
-				writes.Add(1)
-			}
-		}
-		written <- err
-	}()
-	_, err := backup.Write(t.Context(), s.source(), backup.Request{Dir: s.backups}, func(backup.Progress) {})
-	close(ended)
-	if werr := <-written; werr != nil || writes.Load() == 0 {
-		t.Errorf("after %d writes during the backup: %v", writes.Load(), werr)
-	}
-	if err == nil || !strings.Contains(err.Error(), "of free space") {
-		t.Errorf("the backup: %v", err)
-	}
-	must.OK(t, db.Writable(t.Context()))
-	if entries := must.Get(os.ReadDir(s.backups))(t); len(entries) != 1 || entries[0].Name() != ".lock" {
-		t.Errorf("the directory contains %v", entries)
-	}
 }
