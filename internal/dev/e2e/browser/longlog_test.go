@@ -263,3 +263,61 @@ func TestLogLines(t *testing.T) {
 	tb.do("ending the selection", chromedp.Evaluate[chromedp.Void]("getSelection().removeAllRanges()"))
 	tb.shows(806)
 }
+
+// TestLogSelection copies text that was selected while the log was scrolled upwards.
+func TestLogSelection(t *testing.T) {
+	s := consoletest.With(t, nil, "deployments")
+	s.Stack("box", "dev")
+	job := s.StartJob(s.Pool(), "box", "dev")
+	job.Step(printStep, workflow.StepRunning, nil)
+	var lines []string
+	want := "e 60\n"
+	for n := 1; n <= 1000; n++ {
+		lines = append(lines, fmt.Sprintf("\x1b[32mline\x1b[0m %d", n))
+		if n > 60 && n < 110 {
+			want += fmt.Sprintf("line %d\n", n)
+		}
+	}
+	lines[79] = ""
+	job.PrintLines(printStep, lines[:80]...)
+	job.PrintPart(printStep, "a line in ")
+	job.PrintLines(printStep, "parts")
+	job.PrintLines(printStep, lines[82:]...)
+	want = strings.Replace(want, "line 80\nline 81\nline 82\n", "\na line in parts\n", 1) + "li"
+
+	tb := newTab(t, s.URL)
+	signIn(tb, s.Token)
+	tb.open(job.Path + "?view=log&step=2#L103")
+	tb.shows(110)
+	word := func(n int) string { // the coloured word of a line
+		return fmt.Sprintf("document.querySelector(\".log-number[data-line='%d']\").parentElement.querySelector('.log-text').firstChild.firstChild", n-1)
+	}
+	tb.do("selecting a part of a word", chromedp.Evaluate[chromedp.Void]("getSelection().setBaseAndExtent("+word(110)+", 2, "+word(110)+", 4)"))
+	for range 45 {
+		tb.keyIn(kb.ArrowUp)
+	}
+	tb.shows(60)
+	tb.do("extending the selection", chromedp.Evaluate[chromedp.Void]("getSelection().extend("+word(60)+", 3)"))
+	copied := evaluate[string](tb, `(() => {
+		const event = new ClipboardEvent("copy", { clipboardData: new DataTransfer(), bubbles: true, cancelable: true });
+		document.querySelector(".log-line").dispatchEvent(event);
+		return event.clipboardData.getData("text/plain");
+	})()`)
+	if copied != want {
+		t.Errorf("copied %q, want %q", copied, want)
+	}
+
+	// Of lines that are not here, the text is read.
+	tb.do("keeping what is copied", chromedp.Evaluate[chromedp.Void]("navigator.clipboard.writeText = async (text) => { window.copied = text; }"))
+	tb.keyIn(kb.Home)
+	tb.shows(1)
+	tb.do("selecting", chromedp.Evaluate[chromedp.Void]("getSelection().setBaseAndExtent("+word(2)+", 0, "+word(3)+", 1)"))
+	tb.keyIn(kb.End)
+	tb.shows(1000)
+	tb.do("extending the selection and copying", chromedp.Evaluate[chromedp.Void](`(() => {
+		getSelection().extend(`+word(1000)+`, 4);
+		document.querySelector("log-view").source.blocks.clear();
+		document.querySelector(".log-line").dispatchEvent(new ClipboardEvent("copy", { clipboardData: new DataTransfer(), bubbles: true, cancelable: true }));
+	})()`))
+	tb.wait("all lines are copied", "window.copied?.startsWith('line 2\\nline 3\\n') && window.copied.endsWith('line 999\\nline') && window.copied.split('\\n').length === 998")
+}

@@ -8,11 +8,33 @@ export const rowHeight = 24; // pixels, unless lines wrap
 export const times = ["off", "clock", "since start", "since previous"];
 const longPause = 5000; // milliseconds between lines that are marked
 
+const keyOf = ({ step, n }) => (n < 0 ? `${step}` : `${step}:${n}`);
+
 export class LogRows {
   constructor(view, list) {
     this.view = view;
     this.list = list;
     this.rows = new Map(); // by step, or step and line
+  }
+
+  // ends returns the rows in which the selection begins and ends, which must remain.
+  ends() {
+    const { isCollapsed, anchorNode, focusNode } = document.getSelection();
+    if (isCollapsed) return [];
+    return [anchorNode, focusNode].map((node) => [...this.list.children].find((e) => e.contains(node))).filter(Boolean);
+  }
+
+  // place returns the step and line of an end of the selection, and the number of characters of the line before it.
+  place(node, offset) {
+    const row = [...this.list.children].find((e) => e.contains(node));
+    if (!row) return undefined;
+    const text = row.querySelector(".log-text");
+    if (!text) return { ...row.at, offset: undefined };
+    const before = document.createRange();
+    before.selectNodeContents(text);
+    const order = before.comparePoint(node, offset);
+    if (order === 0) before.setEnd(node, offset);
+    return { ...row.at, offset: order < 0 ? 0 : before.toString().length };
   }
 
   // paint shows the rows from first to last, of which the row top, a fraction, is at the top of the
@@ -30,21 +52,26 @@ export class LogRows {
       view.source.need(s.number, from, to, s.lines);
       for (let n = from; n <= to; n++) wanted.set(`${s.number}:${n}`, { s, n, row: s.start + 1 + n });
     }
+    const ends = this.ends();
     for (const [key, row] of this.rows) {
-      if (wanted.has(key)) continue;
+      if (wanted.has(key) || ends.includes(row)) continue;
       row.remove();
       this.rows.delete(key);
     }
-    for (const [key, { s, n }] of wanted) {
+    let next = this.list.firstElementChild; // the rows are in the order of the log, as a selection is
+    for (const [key, { s, n, row }] of wanted) {
       let e = this.rows.get(key);
       if (!e) {
         e = element("div", { className: n === undefined ? "log-step" : "log-line" });
+        e.at = { step: s.number, n: n ?? -1 };
         this.rows.set(key, e);
-        this.list.append(e);
+        while (next && this.view.rowOf(next.at.step, next.at.n) < row) next = next.nextElementSibling;
+        this.list.insertBefore(e, next);
       }
       if (n === undefined) this.step(e, s);
       else this.line(e, s, n);
     }
+    for (const e of ends) if (!wanted.has(keyOf(e.at))) e.style.top = "-100vh";
     if (view.wrap) return this.measured(wanted, first, top);
     for (const [key, { row }] of wanted) this.rows.get(key).style.top = `${(row - top) * rowHeight}px`;
     return top;

@@ -83,18 +83,26 @@ export class LogSource {
     this.changed(step, part.lines);
   }
 
-  // text returns the lines from first to last as text without colours.
-  async text(step, first, last, plain) {
-    let out = "";
-    for (let n = first; n <= last; ) {
-      const part = await this.ask(step, { from: n, count: Math.min(2000, last - n + 1), whole: "on" });
-      if (part.rows.length === 0) break;
-      for (const [, flag, text] of part.rows) {
-        if (n > first && !(flag & flags.joined)) out += "\n";
-        out += plain(text);
-        n++;
-      }
+  // loaded returns the lines from first to last, or undefined if not all of them are here.
+  loaded(step, first, last) {
+    const rows = [];
+    for (let n = first; n <= last; n++) {
+      const row = this.line(step, n);
+      if (!row || row[1] & flags.cut) return undefined;
+      rows.push(row);
     }
-    return `${out}\n`;
+    return rows;
+  }
+
+  // read returns the lines from first to last, with all of long ones.
+  async read(step, first, last) {
+    const rows = [];
+    while (first + rows.length <= last) {
+      const from = first + rows.length;
+      const part = await this.ask(step, { from, count: Math.min(2000, last - from + 1), whole: "on" });
+      if (part.rows.length === 0) break;
+      rows.push(...part.rows);
+    }
+    return rows;
   }
 }

@@ -1,4 +1,5 @@
 // Text of a log line: colours become classes, and hits of a search become marks.
+import { flags } from "./log-source.js";
 
 // The 16 colours of terminals, to which the others are mapped.
 const palette = [
@@ -70,9 +71,11 @@ function classes(state) {
 
 const colour = /\x1b\[([0-9;:]*)m/g;
 
-// plain returns the text without colours.
-export function plain(text) {
-  return text.replace(colour, "");
+// plain returns the text of lines without colours, from a character of the first one to a character of the last one.
+export function plain(rows, from = 0, to = Infinity) {
+  const texts = rows.map(([, , text]) => text.replace(colour, ""));
+  if (texts.length) texts.push(texts.pop().slice(0, to));
+  return texts.map((text, i) => (i === 0 ? text.slice(from) : rows[i][1] & flags.joined ? text : `\n${text}`)).join("");
 }
 
 // pieces splits text into parts of one appearance.

@@ -58,7 +58,7 @@ class LogView extends HTMLElement {
     on("page-changed", (event) => event.detail.id === "log-steps" && this.readSteps());
     on("log-grew", (event) => this.counted(event.detail));
     on("keydown", (event) => this.key(event));
-    on("selectionchange", () => this.paused && !this.selecting() && this.layout());
+    on("selectionchange", () => this.held && !this.selecting() && this.layout());
     window.addEventListener("hashchange", () => this.goTo(Number(new URLSearchParams(location.search).get("step"))), { signal: this.stop.signal });
     this.resized = new ResizeObserver(() => this.layout());
     this.resized.observe(this.port);
@@ -101,6 +101,7 @@ class LogView extends HTMLElement {
     this.port.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.port.addEventListener("keydown", (event) => this.scrollKey(event));
     this.list.addEventListener("click", (event) => this.clicked(event));
+    this.list.addEventListener("copy", (event) => this.copySelection(event));
     this.prepend(bar, element("div", { className: "log-frame" }, this.port, search.marks));
   }
 
@@ -155,7 +156,8 @@ class LogView extends HTMLElement {
       at += 1 + (this.open.has(s.number) ? s.lines : 0);
     }
     this.total = at;
-    if (this.following) this.toEnd();
+    this.held = this.following && this.selecting();
+    if (this.following && !this.held) this.toEnd();
     else if (this.running && at > before) this.unseen += at - before;
     if (at !== before) this.search.draw();
     this.paint();
@@ -239,8 +241,6 @@ class LogView extends HTMLElement {
 
   paint() {
     if (!this.steps.length) return;
-    this.paused = this.selecting();
-    if (this.paused) return;
     const first = this.wrap && this.atEnd ? Math.max(0, this.total - this.visible() - 2) : Math.floor(this.top);
     const last = Math.min(this.total, first + this.visible() + 2);
     this.top = this.rows.paint(first, last, this.top);
@@ -249,10 +249,27 @@ class LogView extends HTMLElement {
     this.paintFollow();
   }
 
-  // selecting reports that the user selects text, which painting would destroy.
+  // selecting reports that the user selects text, so that following the log must wait.
   selecting() {
     const selection = document.getSelection();
-    return selection && !selection.isCollapsed && this.list.contains(selection.anchorNode);
+    return !selection.isCollapsed && this.list.contains(selection.anchorNode);
+  }
+
+  // copySelection copies the selected text, also of lines that are not on the screen. Headers of steps have none.
+  async copySelection(event) {
+    const selection = document.getSelection();
+    if (!this.selecting() || !this.list.contains(selection.focusNode)) return;
+    const { startContainer, startOffset, endContainer, endOffset } = selection.getRangeAt(0);
+    const from = this.rows.place(startContainer, startOffset);
+    const to = this.rows.place(endContainer, endOffset);
+    if (!from || !to) return;
+    event.preventDefault();
+    const parts = this.steps.filter((s) => s.number >= from.step && s.number <= to.step && this.open.has(s.number))
+      .map((s) => [s.number, s.number === from.step ? Math.max(0, from.n) : 0, s.number === to.step ? to.n : s.lines - 1]);
+    const text = (rows) => plain(rows.flat(), from.offset, to.offset);
+    const here = parts.map((part) => this.source.loaded(...part));
+    if (here.every(Boolean)) event.clipboardData.setData("text/plain", text(here));
+    else copy(text(await Promise.all(parts.map((part) => this.source.read(...part)))));
   }
 
   cycleTime() {
@@ -322,7 +339,7 @@ class LogView extends HTMLElement {
   }
 
   async copyLines() {
-    if (this.selected) copy(await this.source.text(this.selected.step, this.selected.from, this.selected.to, plain));
+    if (this.selected) copy(`${plain(await this.source.read(this.selected.step, this.selected.from, this.selected.to))}\n`);
   }
 
   key(event) {
