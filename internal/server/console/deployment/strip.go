@@ -12,6 +12,8 @@ type segment struct {
 	Name   string
 	Status string
 	Took   time.Duration
+	// Since is when a segment began that goes on; otherwise zero.
+	Since time.Time
 	// Share is the part of the whole time in percent, at least 2.
 	Share int
 	// Step is the number of the step's log; -1 for the queue.
@@ -27,6 +29,8 @@ func segments(job store.Job, now time.Time) []segment {
 		queued.Status = "queued"
 		if job.Status.Final() {
 			queued.Status = "skipped"
+		} else {
+			queued.Since = job.QueuedAt
 		}
 	}
 	list := []segment{queued}
@@ -36,6 +40,8 @@ func segments(job store.Job, now time.Time) []segment {
 			setup.Status = "succeeded"
 		} else if job.Status.Final() {
 			setup.Status = "failed"
+		} else {
+			setup.Since = job.ClaimedAt
 		}
 		list = append(list, setup)
 	}
@@ -45,7 +51,9 @@ func segments(job store.Job, now time.Time) []segment {
 			one.Took = max(0, timeOr(s.FinishedAt, end).Sub(s.StartedAt))
 		}
 		switch {
-		case job.Status.Final() && one.Status == "running":
+		case one.Status == "running" && !job.Status.Final():
+			one.Since = s.StartedAt
+		case one.Status == "running":
 			one.Status = "failed"
 		case job.Status.Final() && one.Status == "queued":
 			one.Status = "skipped"

@@ -31,6 +31,9 @@ type Verdict struct {
 	State string
 	// Text is one full sentence, or a few.
 	Text string
+	// Since is when a started deployment began; otherwise zero. Text contains the time since then as Elapsed.
+	Since   time.Time
+	Elapsed string
 	// Step is the index of the step that failed first, or -1.
 	Step     int
 	StepName string
@@ -71,9 +74,12 @@ func Judge(job store.Job, why Why, now time.Time) Verdict {
 	case StateQueued:
 		v.Text = queuedText(why)
 	case StateClaimed:
-		v.Text = fmt.Sprintf("Starting: %s claimed the deployment %s ago and prepares it.", cmp.Or(job.AgentHostname, "an agent"), words.Duration(now.Sub(job.ClaimedAt)))
+		v.Since, v.Elapsed = job.ClaimedAt, words.Duration(now.Sub(job.ClaimedAt))
+		v.Text = fmt.Sprintf("Starting: %s claimed the deployment %s ago and prepares it.", cmp.Or(job.AgentHostname, "an agent"), v.Elapsed)
 	case StateRunning:
-		v.Text = runningText(job, now)
+		v.Since = latest(job.StartedAt, job.ClaimedAt)
+		v.Elapsed = words.Duration(now.Sub(v.Since))
+		v.Text = runningText(job, v.Elapsed)
 	case StateSucceeded:
 		v.Text = "Succeeded" + after(job) + "."
 	case StateCancelled:
@@ -101,8 +107,8 @@ func queuedText(why Why) string {
 	}
 }
 
-func runningText(job store.Job, now time.Time) string {
-	text := "Running for " + words.Duration(now.Sub(latest(job.StartedAt, job.ClaimedAt)))
+func runningText(job store.Job, elapsed string) string {
+	text := "Running for " + elapsed
 	running := slices.IndexFunc(job.Steps, func(s store.StepState) bool { return s.Status == workflow.StepRunning })
 	if running >= 0 {
 		text += ": " + job.Steps[running].Name

@@ -17,6 +17,15 @@ function clock(seconds) {
   return all >= 3600 ? `${Math.floor(all / 3600)}:${rest}` : rest.replace(/^0/, "");
 }
 
+// duration returns seconds in their two largest units, as the server does.
+function duration(seconds) {
+  const all = Math.max(0, Math.floor(seconds));
+  if (all < 60) return `${all} s`;
+  const [large, largeName, small, smallName] = all < 3600 ? [60, "min", 1, "s"] : all < 86400 ? [3600, "h", 60, "min"] : [86400, "d", 3600, "h"];
+  const rest = Math.floor((all % large) / small);
+  return `${Math.floor(all / large)} ${largeName}${rest ? ` ${rest} ${smallName}` : ""}`;
+}
+
 const shown = new Set();
 let timer;
 
@@ -49,10 +58,11 @@ class LocalTime extends HTMLElement {
     const form = this.dataset.form;
     const local = new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
     const exact = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
-    const text = form === "since" ? clock(-seconds) : form === "exact" ? exact : words(seconds);
+    const forms = { since: () => clock(-seconds), for: () => duration(-seconds), exact: () => exact };
+    const text = (forms[form] ?? (() => words(seconds)))();
     if (time.textContent !== text) time.textContent = text;
     if (time.title !== exact) time.title = exact;
-    return form === "since" || Math.abs(seconds) < 60 ? 1000 : 30000;
+    return form === "since" || form === "for" || Math.abs(seconds) < 60 ? 1000 : 30000;
   }
 }
 
