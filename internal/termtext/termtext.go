@@ -94,9 +94,11 @@ func control(r rune) bool {
 	case r < ' ', r >= 0x7f && r <= 0x9f:
 		return true
 	}
-	// Bidirectional controls can make text look like other text.
-	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+	return Bidirectional(r)
 }
+
+// Bidirectional reports whether r changes the direction of the text around it, which can make text look like other text.
+func Bidirectional(r rune) bool { return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 }
 
 // sequence returns the length of the escape sequence at the start of text, and reports whether the
 // sequence sets colours. For an incomplete sequence, it returns only the length of the introducer,

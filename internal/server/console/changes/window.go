@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/changes"
 )
@@ -73,7 +74,7 @@ func (m Model) encode(ctx context.Context, from int, rows []shownRow, total int)
 	if err := windowRows(m, rows).Render(ctx, &html); err != nil {
 		return nil, fmt.Errorf("rendering a part of a tree: %w", err)
 	}
-	encoded, err := json.Marshal(map[string]any{"from": from, "total": total, "html": html.String()})
+	encoded, err := json.Marshal(map[string]any{"from": from, "total": total, "html": string(view.VisibleControls(html.Bytes()))})
 	return encoded, fault.While(err, "encoding a part of a tree")
 }
 

@@ -123,7 +123,7 @@ func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) 
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	w.Write(buf.Bytes()) //nolint:errcheck // the browser might have disconnected
+	w.Write(view.VisibleControls(buf.Bytes())) //nolint:errcheck // the browser might have disconnected
 	return nil
 }
 

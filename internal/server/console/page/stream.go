@@ -265,7 +265,7 @@ func (s *sentPage) update(ctx context.Context, out *events, p view.Page) error {
 			continue
 		}
 		s.elements[id] = sum
-		if err := out.send("element", map[string]string{"id": id, "html": string(elements.HTML[id])}); err != nil {
+		if err := out.send("element", map[string]string{"id": id, "html": string(view.VisibleControls(elements.HTML[id]))}); err != nil {
 			return err
 		}
 	}

@@ -313,10 +313,10 @@ func TestStackPages(t *testing.T) {
 			t.Errorf("%s lacks %q: %s", path, want, got)
 		}
 	}
-	if p := f.browser.Post(f.base+"/tags", url.Values{"name": {"team"}, "value": {hostile}}); p.Status != http.StatusSeeOther {
+	if p := f.browser.Post(f.base+"/tags", url.Values{"name": {"team"}, "value": {hostile + "\u202egnp.exe"}}); p.Status != http.StatusSeeOther {
 		t.Fatalf("setting a tag: %d", p.Status)
 	}
-	if got := text(f.page(f.base).Body); !strings.Contains(got, "team "+hostile) {
+	if got := text(f.page(f.base).Body); !strings.Contains(got, "team "+hostile+"\ufffdgnp.exe") {
 		t.Errorf("the tag is missing: %s", got)
 	}
 	f.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultStackPermission": 0}, nil)

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"workflowagent/internal/termtext"
 )
 
 // Parts returns the type and the name in a URN, or the whole text as name if it is not a URN.
@@ -27,15 +29,12 @@ var escapes = regexp.MustCompile(`<\{%[^%]{0,40}%\}>|\x1b\[[0-9;?]*[A-Za-z]|\x1b
 func Plain(text string) string {
 	text = escapes.ReplaceAllString(text, "")
 	return strings.Map(func(c rune) rune {
-		if c == '\n' || c == '\t' || c >= ' ' && c != 0x7f && (c < 0x80 || c > 0x9f) && !bidi(c) {
+		if c == '\n' || c == '\t' || c >= ' ' && c != 0x7f && (c < 0x80 || c > 0x9f) && !termtext.Bidirectional(c) {
 			return c
 		}
 		return -1
 	}, text)
 }
-
-// bidi reports whether a character changes the direction of the text around it.
-func bidi(c rune) bool { return c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069 }
 
 // cut returns a copy of at most n bytes of text.
 func cut(text string, n int) string {
