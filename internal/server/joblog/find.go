@@ -112,7 +112,10 @@ func (r *Found) note(matches bool, stream int, line int64) {
 // matcher returns a function that reports whether a line without colours matches.
 func (q Query) matcher() (func(text []byte) bool, error) {
 	if q.Errors {
-		return func(text []byte) bool { return severity(text) == Error }, nil
+		return func(text []byte) bool {
+			s, _ := severity(text)
+			return s == Error
+		}, nil
 	}
 	if q.Text == "" || len(q.Text) > maxQuery {
 		return nil, fault.Invalid("the text to find must have 1 to %d bytes", maxQuery)

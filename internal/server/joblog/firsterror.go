@@ -9,7 +9,6 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/store"
-	"workflowagent/internal/termtext"
 )
 
 const (
@@ -31,10 +30,6 @@ type firstError struct {
 	line  ErrorLine
 	found bool
 }
-
-// general are the errors with which the CLI ends. They say less than the errors before or after
-// them.
-var general = []string{"error: update failed", "error: preview failed", "error: refresh failed", "error: destroy failed"}
 
 // FirstError returns the first line of a finished job's last claim that states an error: of the
 // given stream, otherwise of the first stream that has one. found is false without such a line, and
@@ -82,28 +77,23 @@ func (l *Store) FirstError(ctx context.Context, job store.Job, stream int) (line
 
 func (l *Store) firstOf(ctx context.Context, job store.Job, stream int) (first ErrorLine, found bool, err error) {
 	var n int64
+	introduced := false // by the line before
 	err = l.each(ctx, Key(job.ID, job.Epoch, stream), 0, func(f protocol.Frame, _ int) bool {
-		if text := lastState(f.Text); severity(text) == Error {
-			line := errorText(text)
-			specific := true
-			for _, g := range general {
-				specific = specific && line != g
-			}
-			if specific || !found {
-				first, found = ErrorLine{Hit{stream, n}, line}, true
-			}
-			if specific {
-				return false
-			}
+		text := lastState(f.Text)
+		kind, general := severity(text)
+		specific := kind == Error && !general || introduced && bytes.HasPrefix(statement(text), []byte("* "))
+		if specific || kind == Error && !found {
+			first, found = ErrorLine{Hit{stream, n}, errorText(text)}, true
 		}
+		introduced = kind == Error && general && bytes.HasSuffix(statement(text), []byte(" occurred:"))
 		n++
-		return ctx.Err() == nil
+		return !specific && ctx.Err() == nil
 	})
 	return first, found, err
 }
 
 func errorText(text []byte) string {
-	plain := bytes.TrimSpace(termtext.Plain(nil, text[:min(len(text), maxRowText)]))
+	plain := statement(text)
 	if len(plain) > maxErrorText {
 		return strings.ToValidUTF8(string(plain[:maxErrorText]), "") + "…"
 	}

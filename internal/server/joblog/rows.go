@@ -190,7 +190,8 @@ func (l *Store) each(ctx context.Context, key string, offset int64, visit func(f
 
 func newRow(f protocol.Frame, whole bool) Row {
 	text := termtext.Coloured(nil, lastState(f.Text))
-	row := Row{Time: f.Time, Severity: severity(text)}
+	row := Row{Time: f.Time}
+	row.Severity, _ = severity(text)
 	if !whole && len(text) > maxRowText {
 		text, row.Cut = cutText(text, maxRowText), true
 	}
@@ -222,36 +223,6 @@ func cutText(text []byte, limit int) []byte {
 		limit = i
 	}
 	return text[:limit]
-}
-
-// severity returns the severity of a line by its first word, as Pulumi and compilers print it.
-func severity(text []byte) Severity {
-	for len(text) > 0 {
-		switch text[0] {
-		case ' ', '\t':
-			text = text[1:]
-		case 0x1b:
-			i := bytes.IndexByte(text, 'm')
-			if i < 0 {
-				return Normal
-			}
-			text = text[i+1:]
-		default:
-			switch {
-			case hasWord(text, "error:"):
-				return Error
-			case hasWord(text, "warning:"):
-				return Warning
-			}
-			return Normal
-		}
-	}
-	return Normal
-}
-
-// hasWord reports whether text begins with a word in any case.
-func hasWord(text []byte, word string) bool {
-	return len(text) >= len(word) && bytes.EqualFold(text[:len(word)], []byte(word))
 }
 
 // WriteText writes the log of one stream as text. Without coloured, it contains no colours.
