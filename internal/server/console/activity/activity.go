@@ -211,7 +211,9 @@ func detail(e store.AuditEntry) string {
 	}
 	parts := make([]string, 0, len(values))
 	for k, v := range values {
-		parts = append(parts, fmt.Sprintf("%s: %v", k, v))
+		if v != nil {
+			parts = append(parts, fmt.Sprintf("%s: %v", k, v))
+		}
 	}
 	slices.Sort(parts)
 	if e.Names != "" {

@@ -23,10 +23,11 @@ type Deps struct {
 	Pools  *pools.Service
 }
 
-// shown bounds the items of an answer, and found the stacks that it considers.
+// shown bounds the items of an answer, found the stacks among them, and searched those with one of several words.
 const (
-	shown = 20
-	found = 12
+	shown    = 20
+	found    = 12
+	searched = 200
 )
 
 type item struct {
@@ -66,11 +67,17 @@ func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
 		}
 		items = append(items, more...)
 	}
-	items = slices.DeleteFunc(items, func(i item) bool { return i.rank == 0 && !strings.Contains(strings.ToLower(i.Text), words) })
+	items = slices.DeleteFunc(items, func(i item) bool { return i.rank == 0 && !matches(i.Text, strings.Fields(words)) })
 	slices.SortStableFunc(items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(distance(a, words), distance(b, words)))
 	})
 	return web.WriteJSON(w, v.R, http.StatusOK, items[:min(len(items), shown)])
+}
+
+// matches reports whether a text contains all words, in any order.
+func matches(text string, words []string) bool {
+	text = strings.ToLower(text)
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
 }
 
 // distance is the place of the typed text in an item.
@@ -81,12 +88,14 @@ func (p *palette) of(v *page.Visit, o store.Organization, words string) ([]item,
 	name, number, _ := strings.Cut(words, "#")
 	name = strings.TrimPrefix(strings.TrimSpace(name), "deploy ")
 	var items []item
-	if name != "" {
-		list, err := p.Stacks.List(v.Context(), store.StackFilter{Reach: v.Who.Reach(o.ID), Contains: name, Limit: found})
+	if name := strings.Fields(name); len(name) > 0 {
+		longest := slices.MaxFunc(name, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+		list, err := p.Stacks.List(v.Context(), store.StackFilter{Reach: v.Who.Reach(o.ID), Contains: longest, Limit: searched})
 		if err != nil {
 			return nil, err
 		}
-		for _, st := range list {
+		list = slices.DeleteFunc(list, func(st store.Stack) bool { return !matches(st.Project+"/"+st.Name, name) })
+		for _, st := range list[:min(len(list), found)] {
 			text, path := st.Project+"/"+st.Name, []string{o.Name, st.Project, st.Name}
 			if number != "" {
 				items = append(items, item{Text: text + " #" + number, Kind: "deployment", Href: links.Path(append(path, "deployments", number)...), rank: 1})

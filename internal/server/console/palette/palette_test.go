@@ -3,6 +3,7 @@ package palette_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"testing"
 
 	"workflowagent/internal/dev/consoletest"
@@ -47,5 +48,31 @@ func TestAgents(t *testing.T) {
 	}
 	if found := find(s.SignInWith(s.AddUser("guest", identity.RoleCollaborator)), "build"); len(found) > 0 {
 		t.Errorf("a collaborator finds the agents %q", found)
+	}
+}
+
+// TestWords finds pages and stacks by words in any order.
+func TestWords(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("network", "prod-eu")
+	s.Stack("network", "prod-us")
+	s.Stack("website", "prod-eu")
+	admin := s.SignIn()
+	for words, want := range map[string]string{
+		"prod network eu":   "network/prod-eu",
+		"EU website":        "website/prod-eu",
+		"deploy eu network": "network/prod-eu",
+		"tokens access":     "Access tokens",
+	} {
+		var items []struct{ Text, Kind string }
+		p := admin.Get("/-/palette?" + url.Values{"org": {"acme"}, "q": {words}}.Encode())
+		if err := json.Unmarshal([]byte(p.Body), &items); err != nil || len(items) == 0 || items[0].Text != want {
+			t.Errorf("%q finds %+v, %v; want %q first", words, items, err, want)
+		}
+		for _, i := range items {
+			if i.Kind == "stack" && i.Text != want {
+				t.Errorf("%q finds the stack %s", words, i.Text)
+			}
+		}
 	}
 }

@@ -85,7 +85,8 @@ class CommandPalette extends HTMLElement {
     else if (event.key === "Enter") {
       const href = this.options()[this.at]?.dataset.href;
       if (href) location.assign(href);
-    } else return;
+    } else if (event.key === "Escape") this.dialog.close(); // the browser would first empty the input
+    else return;
     event.preventDefault();
   }
 }
