@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,8 +114,14 @@ backup_directory. The command needs neither a server nor a database, and does no
 			dir = cfg.Backups().Dir
 		}
 		found, err := backup.List(dir)
+		if len(args) == 0 && errors.Is(err, fs.ErrNotExist) {
+			err = nil // the server creates the directory with its first backup
+		}
 		if err != nil {
 			return err
+		}
+		if len(found) == 0 && !*asJSON {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s contains no backups\n", dir)
 		}
 		list := []listed{}
 		for _, e := range found {

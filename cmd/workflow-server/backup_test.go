@@ -41,6 +41,9 @@ func TestBackupDrill(t *testing.T) {
 	h.env = []string{"WORKFLOW_SERVER_DATA_DIR=" + data}
 	stop := h.serve(user)
 	h.ok(0, "pool", "create", "production")
+	if got := strings.TrimSpace(h.ok(0, "backup", "list", "--json")); !strings.HasPrefix(got, "[]") {
+		t.Errorf("before the first backup, the list is %s", got)
+	}
 	if out := h.script("backup write", values); !strings.Contains(out, "It does not contain the master key") {
 		t.Errorf("got %s", out)
 	}
