@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,8 @@ as they are at one time. The server continues to work, and no client waits. File
 changed since the last backup in DIR need no further space.
 
 The master key, without which the secrets in the backup cannot be decrypted, is not in the backup
-unless --key-passphrase-file is set. Only the server's user may have access to DIR.
+unless --key-passphrase-file, or the setting backup_passphrase_file, names a passphrase that seals it.
+Only the server's user may have access to DIR.
 
 ` + through,
 		Example: `  workflow-server backup /var/lib/workflow-server/backups --keep 14
@@ -60,8 +62,8 @@ unless --key-passphrase-file is set. Only the server's user may have access to D
 		if err != nil {
 			return err
 		}
-		q := admin.NewBackup{Dir: dir, Keep: *keep, Passphrase: passphrase}
-		return administerAlone(cmd, load, func(ctx context.Context, c admin.Caller) error {
+		return administerWith(cmd, load, server.AdministerAlone, func(ctx context.Context, cfg config.Config, c admin.Caller) error {
+			q := admin.NewBackup{Dir: dir, Keep: *keep, Passphrase: cmp.Or(passphrase, cfg.BackupPassphrase.Reveal())}
 			b, err := writeBackup(ctx, c, q, cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -156,11 +158,6 @@ func printBackups(cmd *cobra.Command, list []listed, asJSON bool) error {
 		rows = append(rows, []string{l.Path, at(l.Time), words.Bytes(l.Bytes), number(l.Rows), number(l.Blobs), key, l.Server, ""})
 	}
 	return operator.PrintTable(cmd.OutOrStdout(), "BACKUP|TIME|SIZE|ROWS|FILES|MASTER KEY|SERVER|PROBLEM", rows)
-}
-
-// administerAlone is like administer, but no server can start meanwhile.
-func administerAlone(cmd *cobra.Command, load loader, work func(ctx context.Context, c admin.Caller) error) error {
-	return administerWith(cmd, load, server.AdministerAlone, func(ctx context.Context, _ config.Config, c admin.Caller) error { return work(ctx, c) })
 }
 
 // progressEvery is the interval between two lines about a long backup.

@@ -50,10 +50,22 @@ func TestBackupDrill(t *testing.T) {
 	if out := h.script("backup key", values); !strings.Contains(out, "sealed with the passphrase") {
 		t.Errorf("got %s", out)
 	}
+	env := h.env
+	h.env = append(h.env, "WORKFLOW_SERVER_BACKUP_PASSPHRASE_FILE="+values["PASSPHRASE_FILE"])
+	if out := h.ok(0, "backup", values["BACKUPS"]); !strings.Contains(out, "sealed with the passphrase") {
+		t.Errorf("with the passphrase of the configuration: %s", out)
+	}
+	h.env = env
 	pools := h.ok(0, "pool", "list", "--json")
 	stop(syscall.SIGTERM)
 	must.OK(t, os.RemoveAll(data))
 	h.dir("data", user) // as an installed package has it
+	stop = h.serve(user)
+	stop(syscall.SIGTERM)
+	h.script("backup away", map[string]string{"DATA": data, "ASIDE": filepath.Join(h.base, "aside")})
+	if left := must.Get(os.ReadDir(data))(t); len(left) > 0 {
+		t.Errorf("the new installation has left %v", left)
+	}
 	if out := h.script("backup verify", values); !strings.Contains(out, "is whole") {
 		t.Errorf("got %s", out)
 	}
