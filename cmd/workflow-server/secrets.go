@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"workflowagent/cmd/internal/operator"
+	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/fault"
@@ -29,7 +30,42 @@ older keys stay readable. A running server uses the new key after its next start
 	rotate.RunE = func(cmd *cobra.Command, _ []string) error {
 		return withSecrets(cmd, load, noPreparation, func(o opened) error { return o.secrets.Rotate(cmd.Context()) })
 	}
-	return operator.Group(&cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets", Example: "  workflow-server secrets rotate"}, rotate, newReplaceMasterKeyCommand(s))
+	return operator.Group(&cobra.Command{Use: "secrets", Short: "Manage the keys that encrypt secrets", Example: "  workflow-server secrets rotate"}, rotate, newReplaceMasterKeyCommand(s), newDiscardCommand(s))
+}
+
+func newDiscardCommand(s source) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "discard --yes",
+		Short: "Give up all secrets, because the master key is lost",
+		Long: `Let an installation whose master key is lost start with a new one. This cannot be undone. Stop all
+servers first.
+
+Lost are the secrets of stacks, in their configuration and their states, those of deployment settings
+and webhooks, and the credentials of git hosts: set them again. The issuer of identity tokens and ACME
+get new keys: register the issuer's keys again with clouds to which they were given.
+
+Not lost are the states' other values, histories, logs, users, passkeys, access tokens, pools and
+agents, schedules and settings.`,
+		Example: "  workflow-server secrets discard --yes",
+		Args:    operator.NoArgs,
+	}
+	yes := cmd.Flags().Bool("yes", false, "confirm that all secrets are given up")
+	load := s.flags(cmd, keySettings...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !*yes {
+			return program.Usage(errors.New("this gives up all secrets, and cannot be undone: read workflow-server secrets discard --help, and confirm with --yes"))
+		}
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		if err := server.DiscardSecrets(cmd.Context(), cfg, newLog(cfg, cmd.ErrOrStderr())); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "The secrets are given up. Start the server, which makes new keys.")
+		return err
+	}
+	return cmd
 }
 
 // keySettings are the settings with which a command opens the key ring.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -127,6 +129,9 @@ func TestBackupOfRunningServer(t *testing.T) {
 		if strings.Contains(notices.String(), "Created organization") {
 			t.Errorf("the restored server has begun anew: %s", notices.String())
 		}
+		if status := must.Get(backup.ReadStatus(t.Context(), s.db))(t); status.Last != nil || !status.Begun.IsZero() {
+			t.Errorf("%s: the restored server knows the backups of the lost one: %+v", engine, status)
+		}
 		stop := run(t, s)
 		if got := call(t, s, dir, http.MethodGet, "/api/stacks/acme/proj/dev/export", ""); got != want {
 			t.Errorf("%s: the state is %s, want %s", engine, got, want)
@@ -137,6 +142,26 @@ func TestBackupOfRunningServer(t *testing.T) {
 		}
 		checkPaused(t, s, dir, cfg, pool.TokenValue, deployments, deployment)
 		write(cfg)
+		must.OK(t, stop())
+		if err := DiscardSecrets(t.Context(), cfg, storetest.Log()); err == nil || !strings.Contains(err.Error(), "nothing was discarded") {
+			t.Errorf("%s: discarding secrets with their key: %v", engine, err)
+		}
+		must.OK(t, os.Remove(cfg.MasterKey().File))
+		if _, err := New(t.Context(), cfg, "v1", storetest.Log(), io.Discard); err == nil || !strings.Contains(err.Error(), "workflow-server secrets discard") {
+			t.Errorf("%s: starting without the master key: %v", engine, err)
+		}
+		if _, err := os.Lstat(cfg.MasterKey().File); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the start without the master key has created one: %v", engine, err)
+		}
+		must.OK(t, DiscardSecrets(t.Context(), cfg, storetest.Log()))
+		if engine == "postgres" { // a server creates no key for a shared database
+			must.OK(t, os.WriteFile(cfg.MasterKey().File, []byte(strings.Repeat("A", 43)+"=\n"), 0o600))
+		}
+		s = must.Get(New(t.Context(), cfg, "v1", storetest.Log(), io.Discard))(t)
+		stop = run(t, s)
+		if got := call(t, s, dir, http.MethodGet, "/api/stacks/acme/proj/dev/export", ""); got != want {
+			t.Errorf("%s: without the secrets, the state is %s, want %s", engine, got, want)
+		}
 		must.OK(t, stop())
 	}
 }

@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -381,7 +382,18 @@ func CheckFiles(cfg config.Config) error {
 // is missing and the database is not shared: on a shared database, a server with a new key could
 // not read the other servers' secrets.
 func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring.Ring, error) {
-	key, err := cfg.MasterKey().Load(ctx)
+	source := cfg.MasterKey()
+	if source.Create {
+		exists, err := keyring.Exists(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		source.Create = !exists // a new key could not read the secrets
+	}
+	key, err := source.Load(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: put your copy of the key there, or if it is lost, see workflow-server secrets discard --help", err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"workflowagent/internal/server/fault"
@@ -69,6 +70,9 @@ func lockDir(ctx context.Context, dir string) (*filelock.Lock, error) {
 	lock, err := filelock.Wait(ctx, filepath.Join(dir, lockName))
 	if held, ok := errors.AsType[*filelock.HeldError](err); ok {
 		return nil, fault.Conflict("another backup to %s is being written (%v): wait until it has ended", dir, held)
+	}
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission) {
+		return nil, fault.Wrap(fault.KindInvalid, err, "user %d, who runs the server, may not write to %s: %v; let that user own it, and let the service write to it (ReadWritePaths=)", os.Geteuid(), dir, err)
 	}
 	return lock, fault.While(err, "locking the directory of backups")
 }

@@ -89,7 +89,7 @@ func (b *stored) masterKey(ctx context.Context, report Report, to Target) (conte
 	content = existing
 	if to.Passphrase != "" {
 		if b.manifest.Key == nil {
-			return nil, false, fault.Invalid("the backup contains no master key that the passphrase could open")
+			return nil, false, fault.Invalid("the backup %s contains no master key that the passphrase could open: restore another one, which workflow-server backup list shows, or put a copy of the key into its place and leave the passphrase out", b.path)
 		}
 		sealed, err := b.read(keyName, maxKey)
 		if err != nil {
@@ -190,7 +190,8 @@ func marked(rows iter.Seq2[[]any, error], columns []store.Column, mark []byte) i
 			return
 		}
 		for values, err := range rows {
-			if err == nil && values[name] == recovery.Name {
+			// The backups that it knows need not exist here.
+			if err == nil && (values[name] == recovery.Name || values[name] == statusName) {
 				continue
 			}
 			if !yield(values, err) || err != nil {

@@ -26,6 +26,17 @@ func (tx *Tx) SigningKeys() ([]SigningKey, error) {
 	return signingKeys.All(tx.Tx, "ORDER BY use_from, created_at, id")
 }
 
+// DeleteSealedKeys removes the signing keys, and the keys and certificates of ACME: what the server makes anew if nothing
+// can decrypt it.
+func (tx *Tx) DeleteSealedKeys() error {
+	for _, table := range []string{"signing_keys", "acme_values"} {
+		if _, err := tx.Exec("DELETE FROM " + table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // DeleteSigningKey removes a key.
 func (tx *Tx) DeleteSigningKey(id string) error {
 	return tx.ExecOne("DELETE FROM signing_keys WHERE id = $1", id)

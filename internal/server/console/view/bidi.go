@@ -13,7 +13,7 @@ func VisibleControls(html []byte) []byte {
 	var out []byte
 	copied := 0
 	tag, field := false, false
-	for i := 0; i < len(html); i++ {
+	for i := range len(html) {
 		switch c := html[i]; {
 		case c == '<':
 			tag = true

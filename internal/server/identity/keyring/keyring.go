@@ -38,6 +38,29 @@ type Ring struct {
 	ring tink.AEAD
 }
 
+// ErrMasterKey means that a master key does not unwrap the key ring of a database.
+var ErrMasterKey = errors.New("unwrapping the database's key ring failed: use the master key with which the database was created, or if it is lost, see workflow-server secrets discard --help")
+
+// Exists reports whether a database has a key ring, which needs its master key.
+func Exists(ctx context.Context, db *store.DB) (bool, error) {
+	stored, err := store.Read(ctx, db, ReadStored)
+	return len(stored) > 0, err
+}
+
+// Discard removes a key ring whose master key is lost, and the server's own keys that only the ring opens. The next
+// start makes new ones. Other ciphertexts remain, but cannot be decrypted.
+func Discard(ctx context.Context, db *store.DB) error {
+	err := db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
+		for _, name := range []string{Name, nextRingName} {
+			if err := tx.DeleteInstallation(name); store.IgnoreMissing(err) != nil {
+				return err
+			}
+		}
+		return tx.DeleteSealedKeys()
+	})
+	return fault.While(err, "discarding the key ring")
+}
+
 // Open unwraps a database's key ring with a 32-byte master key. It creates the ring if necessary.
 func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	master, err := newMaster(masterKey)
@@ -114,7 +137,7 @@ func wrapWith(master tink.AEAD, h *keyset.Handle) ([]byte, error) {
 func (s *Ring) unwrap(wrapped []byte) (*keyset.Handle, error) {
 	h, err := keyset.Read(keyset.NewBinaryReader(bytes.NewReader(wrapped)), s.master)
 	if err != nil {
-		return nil, errors.New("unwrapping the database's key ring failed: use the master key with which the database was created")
+		return nil, ErrMasterKey
 	}
 	return h, nil
 }

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity/keyring"
+)
+
+// DiscardSecrets lets an installation whose master key is lost start with a new one. It refuses if the key is not
+// lost, or if a server runs on this machine.
+func DiscardSecrets(ctx context.Context, cfg config.Config, log *logrus.Entry) (err error) {
+	source := cfg.MasterKey()
+	inDataDir := source.Create // where the server's user could have put a link
+	source.Create = false
+	var key []byte
+	if !inDataDir {
+		key, err = source.Load(ctx)
+	}
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = BecomeOwner(cfg)
+	}
+	if err == nil && inDataDir {
+		key, err = source.Load(ctx)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := checkStopped(cfg); err != nil {
+		return err
+	}
+	lock, err := lockDatabase(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if lock != nil {
+		defer lock.Release()
+	}
+	db, err := OpenExistingDatabase(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if key != nil {
+		switch err := keyring.Check(ctx, db, key); {
+		case err == nil:
+			return fault.Conflict("nothing was discarded: %s opens the secrets of the installation", source)
+		case !errors.Is(err, keyring.ErrMasterKey):
+			return err
+		}
+	}
+	return keyring.Discard(ctx, db)
+}
