@@ -278,14 +278,20 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	refuses(program.ExitNone, "does not exist", "stack", "transfer", "organization/p/s", org)
 
 	// The end of users.
-	refuses(program.ExitFailed, "use --force", "user", "disable", ann)
-	says("Disabled "+ann+", and ended 0 sessions and 1 access token.", "user", "disable", ann, "--force")
+	says(ann+" is the last administrator of new-"+org+".", "user", "owned", ann)
+	refuses(program.ExitFailed, "name the user who takes over", "user", "disable", ann)
+	says("Disabled "+ann+", and ended 0 sessions and 1 access token.", "user", "disable", ann, "--to", "admin")
 	says("disabled", "user", "list")
+	var holdings struct{ LastAdministratorOf, Owned []any }
+	parse(&holdings, "user", "owned", ann)
+	says(ann+" owned nothing.", "user", "hand-over", ann, "admin")
+	refuses(program.ExitNone, `"none" does not exist`, "user", "hand-over", ann, "none")
+	refuses(program.ExitUsage, "takes over", "user", "hand-over", ann)
 	refuses(program.ExitFailed, "is disabled", "token", "create", "--user", ann)
 	says("Enabled "+ann+".", "user", "enable", ann)
 	refuses(program.ExitFailed, "last administrator of the server", "user", "delete", "admin")
 	ok("user", "create", "old-"+suffix)
-	says("Deleted old-"+suffix+", whom histories call old-"+suffix+"-deleted-", "user", "delete", "old-"+suffix)
+	says("Deleted old-"+suffix+", whom histories call old-"+suffix+"-deleted-", "user", "delete", "old-"+suffix, "--to", "admin")
 }
 
 // TestAuditOfCommands checks what the audit log contains about a command, in both ways.
