@@ -85,6 +85,9 @@ func recordMember(ctx context.Context, tx *store.Tx, action audit.Action, orgID,
 // become members.
 func (s *Service) SetSoleAdmin(ctx context.Context, org store.Organization, login string) error {
 	return s.changeMember(ctx, org, login, func(tx *store.Tx, m store.Member) error {
+		if err := checkEnabled(tx, m.UserID); err != nil {
+			return err
+		}
 		if err := tx.SetRole(org.ID, m.UserID, RoleAdmin); err != nil {
 			return err
 		}

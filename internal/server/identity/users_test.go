@@ -201,6 +201,8 @@ func TestLastAdministrators(t *testing.T) {
 		if err := s.RemoveMember(t.Context(), s.acme, "admin"); fault.KindOf(err) != fault.KindInvalid {
 			t.Errorf("the last enabled administrator was removed: %v", err)
 		}
+		must.OK(t, s.SetRole(t.Context(), s.acme, "ann", identity.RoleMember))
+		refused(s.SetSoleAdmin(t.Context(), s.acme, "ann"), "ann is disabled")
 		must.OK(t, disable("boss", ""))
 		refused(disable("admin", "boss"), "last administrator of the server")
 		must.OK(t, s.EnableUser(t.Context(), "boss"))
