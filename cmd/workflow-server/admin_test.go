@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -102,6 +103,12 @@ func (h *host) refuses(uid, code int, want string, args ...string) {
 // serve runs a server as a user until stop is called, or the test ends.
 func (h *host) serve(uid int, args ...string) (stop func(syscall.Signal)) {
 	h.t.Helper()
+	return h.serveTo(io.Discard, uid, args...)
+}
+
+// serveTo is like serve, and writes what the server logs after its start.
+func (h *host) serveTo(w io.Writer, uid int, args ...string) (stop func(syscall.Signal)) {
+	h.t.Helper()
 	cmd := h.command(uid, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	log := must.Get(cmd.StderrPipe())(h.t)
 	must.OK(h.t, cmd.Start())
@@ -119,7 +126,10 @@ func (h *host) serve(uid int, args ...string) (stop func(syscall.Signal)) {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		_, _ = io.Copy(io.Discard, log)
+		for lines.Scan() {
+			fmt.Fprintln(w, lines.Text())
+		}
+		_, _ = io.Copy(io.Discard, log) // after a line that is too long
 	}()
 	ended := false
 	stop = func(signal syscall.Signal) {

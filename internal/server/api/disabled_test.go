@@ -60,6 +60,9 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 			}
 		}
 		exchange().refused(400, "unauthorized_client", "", "")
+		for _, stack := range []string{own, queued} { // both continue, and name the user
+			l.do("GET", stack+"/deployments", nil).want(200, nil).says(`"requestedBy":{"name":"ann","githubLogin":"ann"`)
+		}
 		reads(job, own, 200)
 		reads(job, other, 404)
 		_, jc := l.start("agent of the queued one")

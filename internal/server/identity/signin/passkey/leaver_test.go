@@ -1,0 +1,42 @@
+package passkey
+
+import (
+	"testing"
+
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/signin"
+	"workflowagent/internal/server/store"
+)
+
+// TestPasskeyOfALeaver answers a question with the passkey of a user who was disabled since, and then deleted.
+func TestPasskeyOfALeaver(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		h, ids := newHouse(t, db), identity.New(db, storetest.Log())
+		sessions := signin.New(db, signin.Options{Log: storetest.Log(), Identity: ids})
+		a := h.add(h.ada, "key")
+		vouch := func(q Question) error {
+			id, used, err := h.SignIn(t.Context(), q.State, a.get(q))
+			if err == nil {
+				_, err = sessions.Vouch(t.Context(), id, signin.WayPasskey, used.Name, "192.0.2.1")
+			}
+			return err
+		}
+		must.OK(t, vouch(h.askToSignIn()))
+		before := h.askToSignIn()
+		must.Get(ids.DisableUser(t.Context(), "ada", ""))(t)
+		for _, q := range []Question{before, h.askToSignIn()} {
+			if err := vouch(q); fault.KindOf(err) == "" {
+				t.Errorf("the passkey of a disabled user: %v", err)
+			}
+		}
+		must.OK(t, ids.EnableUser(t.Context(), "ada"))
+		must.OK(t, vouch(h.askToSignIn()))
+		must.Get(ids.DeleteUser(t.Context(), "ada", ""))(t)
+		if err := vouch(h.askToSignIn()); !isRefused(err) {
+			t.Errorf("the passkey of a deleted user: %v", err)
+		}
+	})
+}
