@@ -91,7 +91,9 @@ func (s house) belongs(login string, roles map[string]string, teams string) {
 	if fmt.Sprint(got) != fmt.Sprint(roles) {
 		s.t.Errorf("%s has the roles %v, want %v", login, got, roles)
 	}
-	var in struct{ Members []struct{ GithubLogin string } }
+	var in struct {
+		Members []struct{ GithubLogin string }
+	}
 	s.API(http.MethodGet, "/api/orgs/first/teams/core", nil, &in)
 	if members := fmt.Sprint(in.Members); members != teams {
 		s.t.Errorf("the team has the members %s, want %s", members, teams)
