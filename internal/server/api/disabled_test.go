@@ -61,7 +61,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		}
 		exchange().refused(400, "unauthorized_client", "", "")
 		for _, stack := range []string{own, queued} { // both continue, and name the user
-			l.do("GET", stack+"/deployments", nil).want(200, nil).says(`"requestedBy":{"name":"ann","githubLogin":"ann"`)
+			l.do("GET", stack+"/deployments", nil).want(200, nil).says(`"requestedBy":{"name":"ANN","githubLogin":"ann"`)
 		}
 		reads(job, own, 200)
 		reads(job, other, 404)
