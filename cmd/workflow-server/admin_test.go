@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -102,6 +103,12 @@ func (h *host) refuses(uid, code int, want string, args ...string) {
 // serve runs a server as a user until stop is called, or the test ends.
 func (h *host) serve(uid int, args ...string) (stop func(syscall.Signal)) {
 	h.t.Helper()
+	return h.serveTo(io.Discard, uid, args...)
+}
+
+// serveTo is like serve, and writes what the server logs after its start.
+func (h *host) serveTo(w io.Writer, uid int, args ...string) (stop func(syscall.Signal)) {
+	h.t.Helper()
 	cmd := h.command(uid, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	log := must.Get(cmd.StderrPipe())(h.t)
 	must.OK(h.t, cmd.Start())
@@ -119,7 +126,10 @@ func (h *host) serve(uid int, args ...string) (stop func(syscall.Signal)) {
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
-		_, _ = io.Copy(io.Discard, log)
+		for lines.Scan() {
+			fmt.Fprintln(w, lines.Text())
+		}
+		_, _ = io.Copy(io.Discard, log) // after a line that is too long
 	}()
 	ended := false
 	stop = func(signal syscall.Signal) {
@@ -278,14 +288,20 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	refuses(program.ExitNone, "does not exist", "stack", "transfer", "organization/p/s", org)
 
 	// The end of users.
-	refuses(program.ExitFailed, "use --force", "user", "disable", ann)
-	says("Disabled "+ann+", and ended 0 sessions and 1 access token.", "user", "disable", ann, "--force")
+	says(ann+" is the last administrator of new-"+org+".", "user", "owned", ann)
+	refuses(program.ExitFailed, "name the user who takes over", "user", "disable", ann)
+	says("Disabled "+ann+", and ended 0 sessions and 1 access token.", "user", "disable", ann, "--to", "admin")
 	says("disabled", "user", "list")
+	var holdings struct{ LastAdministratorOf, Owned []any }
+	parse(&holdings, "user", "owned", ann)
+	says(ann+" owned nothing.", "user", "hand-over", ann, "admin")
+	refuses(program.ExitNone, `"none" does not exist`, "user", "hand-over", ann, "none")
+	refuses(program.ExitUsage, "takes over", "user", "hand-over", ann)
 	refuses(program.ExitFailed, "is disabled", "token", "create", "--user", ann)
 	says("Enabled "+ann+".", "user", "enable", ann)
 	refuses(program.ExitFailed, "last administrator of the server", "user", "delete", "admin")
 	ok("user", "create", "old-"+suffix)
-	says("Deleted old-"+suffix+", whom histories call old-"+suffix+"-deleted-", "user", "delete", "old-"+suffix)
+	says("Deleted old-"+suffix+", whom histories call old-"+suffix+"-deleted-", "user", "delete", "old-"+suffix, "--to", "admin")
 }
 
 // TestAuditOfCommands checks what the audit log contains about a command, in both ways.

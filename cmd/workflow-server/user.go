@@ -20,7 +20,8 @@ import (
 func newUserCommand(s source) *cobra.Command {
 	return operator.Group(
 		&cobra.Command{Use: "user", Short: "Manage users", Long: "Manage users.\n\n" + through, Example: "  workflow-server user create ann"},
-		newUserListCommand(s), newUserCreateCommand(s), newUserDisableCommand(s), newUserEnableCommand(s), newUserDeleteCommand(s), newUserSessionsCommand(s),
+		newUserListCommand(s), newUserCreateCommand(s), newUserDisableCommand(s), newUserEnableCommand(s), newUserDeleteCommand(s),
+		newUserOwnedCommand(s), newUserHandOverCommand(s), newUserSessionsCommand(s),
 	)
 }
 
@@ -92,35 +93,109 @@ func newUserDisableCommand(s source) *cobra.Command {
 		Short: "End all access of a user, who cannot sign in until enabled again",
 		Long: `End all access of a user at once: sessions with their open pages, sign-in links, and personal
 access tokens. The user cannot sign in in any way until user enable. Running updates of the user's
-CLI lose their lease, the user's schedules start nothing, and the user's deployments continue without
-access to other stacks. Memberships, permissions and passkeys remain.
+CLI end at their next call, and the user's deployments continue without access to other stacks.
+Memberships, permissions and passkeys remain.
 
-Tokens of organizations, teams and pools that the user has created remain valid, because others use
-them; the command counts them. The last administrator of the server cannot be disabled, and that of an
-organization only with --force.`,
-		Example: `  workflow-server user disable ann
-  workflow-server user disable ann --force`,
+With --to, another user takes over what the user owns, as with user hand-over, and schedules
+continue on behalf of that user. Otherwise the user's schedules are paused. Tokens of
+organizations, teams and pools that the user has created remain valid, because others use them.
+
+The last administrator of the server cannot be disabled, and that of an organization only with
+--to, which makes the other user an administrator.`,
+		Example: `  workflow-server user owned ann
+  workflow-server user disable ann --to bob`,
 		Args: operator.OneArg("the login of the user"),
 	}
-	force := cmd.Flags().Bool("force", false, "disable even the last administrator of an organization")
+	to := toFlag(cmd)
 	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
 		login := cmd.Flags().Arg(0)
-		ended, err := admin.DisableUser.Do(ctx, c, admin.Disabling{Login: login, Force: *force})
+		ended, err := admin.DisableUser.Do(ctx, c, admin.Leaving{Login: login, To: *to})
 		if err != nil {
 			return err
 		}
-		return printEnded(cmd, "Disabled "+login, ended)
+		if err := printEnded(cmd, "Disabled "+login, ended); err != nil {
+			return err
+		}
+		out := cmd.OutOrStdout()
+		if ended.Paused > 0 {
+			fmt.Fprintf(out, "Paused %s.\n", words.Count(ended.Paused, "schedule"))
+		}
+		if ended.Owned > 0 {
+			fmt.Fprintf(out, "%s owns %s. To list them, and to hand them over:\n  workflow-server user owned %[1]s\n  workflow-server user hand-over %[1]s LOGIN\n",
+				login, words.Count(ended.Owned, "object"))
+		}
+		return nil
 	})
 }
 
+func toFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("to", "", "login of the user who takes over what the user owns")
+}
+
 func printEnded(cmd *cobra.Command, what string, e admin.Ended) error {
-	out := cmd.OutOrStdout()
-	_, err := fmt.Fprintf(out, "%s, and ended %s and %s.\n", what, words.Count(e.Sessions, "session"), words.Count(e.Tokens, "access token"))
-	if e.Shared > 0 {
-		fmt.Fprintf(out, "The user has created %s of organizations, teams and pools, which stay valid. To list them:\n  workflow-server token list --created-by %s\n",
-			words.Count(e.Shared, "token"), e.Login)
-	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s, and ended %s and %s.\n", what, words.Count(e.Sessions, "session"), words.Count(e.Tokens, "access token"))
 	return err
+}
+
+func newUserOwnedCommand(s source) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "owned LOGIN",
+		Short: "List what a user owns",
+		Long: `List what a user owns, and must hand over before user delete: stacks, schedules and webhooks that act on
+behalf of the user, and the integrations and the tokens of organizations, teams and pools that the user
+has created. The list contains at most 1,000 entries.`,
+		Example: `  workflow-server user owned ann
+  workflow-server user owned ann --json`,
+		Args: operator.OneArg("the login of the user"),
+	}
+	asJSON := jsonFlag(cmd)
+	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
+		login, out := cmd.Flags().Arg(0), cmd.OutOrStdout()
+		h, err := admin.ListHoldings.Do(ctx, c, admin.Login{Login: login})
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return operator.PrintJSON(out, h)
+		}
+		for _, org := range h.LastAdministratorOf {
+			fmt.Fprintf(out, "%s is the last administrator of %s.\n", login, org)
+		}
+		var rows [][]string
+		for _, v := range h.Owned {
+			rows = append(rows, []string{v.Organization, v.Kind, v.Name, v.ID})
+		}
+		return operator.PrintTable(out, "ORGANIZATION|KIND|NAME|ID", rows)
+	})
+}
+
+func newUserHandOverCommand(s source) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "hand-over LOGIN TO",
+		Short: "Give all that a user owns to another user",
+		Long: `Give all that a user owns to another user, who becomes the owner of the stacks, and on whose behalf
+schedules and webhooks act from then on, with that user's rights. Read what the schedules and webhooks
+do before. Paused schedules stay paused. If the user is the last administrator of an organization, the
+other user becomes an administrator of it.
+
+The other user must belong to each organization in which the user owns something; an administrator of
+the server becomes an administrator of it instead.`,
+		Example: "  workflow-server user hand-over ann bob",
+		Args:    operator.TwoArgs("the login of the user", "the login of the one who takes over"),
+	}
+	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
+		login, to := cmd.Flags().Arg(0), cmd.Flags().Arg(1)
+		h, err := admin.HandOver.Do(ctx, c, admin.Leaving{Login: login, To: to})
+		if err != nil {
+			return err
+		}
+		if h.Total == 0 {
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s owned nothing.\n", login)
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Handed over to %s: %s.\n", to, h.Summary)
+		return err
+	})
 }
 
 func newUserEnableCommand(s source) *cobra.Command {
@@ -148,18 +223,20 @@ func newUserDeleteCommand(s source) *cobra.Command {
 		Short: "Delete a user",
 		Long: `Delete a user for good, with all access as user disable, and with memberships, permissions, passkeys,
 accounts at identity providers, name and email address. Histories and the audit log still name the user;
-another user can have the login then. The stacks that the user created have no owner any more, and belong
-to the administrators of their organizations.
+another user can have the login then.
 
-The last administrator of the server or of an organization cannot be deleted. At the next sign-in at an
-identity provider, the person becomes a new user if the provider permits it: to keep a person out, use
-user disable.`,
-		Example: "  workflow-server user delete ann",
-		Args:    operator.OneArg("the login of the user"),
+A user who owns something can only be deleted with --to, which hands it over as user hand-over. The
+last administrator of the server cannot be deleted, and that of an organization only with --to. At the
+next sign-in at an identity provider, the person becomes a new user if the provider permits it: to keep
+a person out, use user disable.`,
+		Example: `  workflow-server user delete ann
+  workflow-server user delete ann --to bob`,
+		Args: operator.OneArg("the login of the user"),
 	}
+	to := toFlag(cmd)
 	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
 		login := cmd.Flags().Arg(0)
-		ended, err := admin.DeleteUser.Do(ctx, c, admin.Login{Login: login})
+		ended, err := admin.DeleteUser.Do(ctx, c, admin.Leaving{Login: login, To: *to})
 		if err != nil {
 			return err
 		}

@@ -39,6 +39,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/identity/oidc"
@@ -169,6 +170,8 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	}
 	sessions := signin.New(s.db, signin.Options{Log: s.logOf("sign-in"), Identity: s.identity, NoTokens: !s.cfg.TokenSignIn})
 	s.subsystems = append(s.subsystems, Subsystem{Name: "sessions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, sessions.Sweep) }})
+	invited := invitations.New(s.db, s.logOf("invitations"))
+	s.subsystems = append(s.subsystems, Subsystem{Name: "invitations", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, invited.Sweep) }})
 	trust := oidc.New(s.db, &outbound.Client{Reach: s.cfg.Reach()}, s.logOf("oidc"))
 	if err := errors.Join(forges.WarnOfKept(ctx), trust.WarnOfKept(ctx)); err != nil {
 		return nil, err
@@ -178,7 +181,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
-		Identity: s.identity, SignIn: sessions, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
+		Identity: s.identity, SignIn: sessions, Invitations: invited, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version, backups), Releases: cfg.Releases,
 	})
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
@@ -203,6 +206,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Forges:      forges,
 		Events:      events,
 		Audit:       audit.New(s.db),
+		Invitations: invited,
 		OIDC:        trust,
 		Recovery:    recoveries,
 		Issuer:      s.issuer,

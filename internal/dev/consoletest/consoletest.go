@@ -50,6 +50,10 @@ func New(t testing.TB) *Server {
 	return With(t, nil)
 }
 
+// At returns a server that the caller runs in another process, with the access token of its administrator. Its pages and
+// its API can be used, but neither its configuration nor its database.
+func At(t testing.TB, url, token string) *Server { return &Server{t: t, URL: url, Token: token} }
+
 // With is like [New], but it overrides settings of the server by their keys, and the server does the background work
 // that has the names of work.
 func With(t testing.TB, settings map[string]string, work ...string) *Server {

@@ -67,6 +67,7 @@ var tables = map[string]table{
 	"installation": {
 		owners: []owner{{scope.LevelServer, "CASE WHEN r.name <> 'writable' THEN '' END"}}, why: "the row writable only tests whether the disk accepts writes",
 	},
+	"invitations":          {owners: organization("r.org_id"), expire: true, why: "old invitations"},
 	"jobs":                 {owners: stack("r.stack_id"), org: "r.org_id"},
 	"journal_batches":      {owners: stack("(SELECT stack_id FROM states WHERE state_key = r.state_key)")},
 	"members":              {owners: organization("r.org_id")},

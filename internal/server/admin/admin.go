@@ -97,7 +97,7 @@ func operations() map[string]served {
 	return map[string]served{
 		ListPools.name: ListPools, CreatePool.name: CreatePool, DeletePool.name: DeletePool, AddPoolToken.name: AddPoolToken,
 		ListUsers.name: ListUsers, CreateUser.name: CreateUser, DisableUser.name: DisableUser, EnableUser.name: EnableUser,
-		DeleteUser.name: DeleteUser, ListSessions.name: ListSessions, EndSessions.name: EndSessions, MakeSignInLink.name: MakeSignInLink,
+		DeleteUser.name: DeleteUser, ListHoldings.name: ListHoldings, HandOver.name: HandOver, ListSessions.name: ListSessions, EndSessions.name: EndSessions, MakeSignInLink.name: MakeSignInLink,
 		ListTokens.name: ListTokens, CreateToken.name: CreateToken, RevokeToken.name: RevokeToken,
 		ListOrganizations.name: ListOrganizations, CreateOrganization.name: CreateOrganization, RenameOrganization.name: RenameOrganization,
 		ListStacks.name: ListStacks, TransferStack.name: TransferStack,

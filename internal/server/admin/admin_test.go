@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -188,7 +189,7 @@ func TestAccessOfUsers(t *testing.T) {
 			t.Errorf("the sessions are %+v", list)
 		}
 		open()
-		if ended := do(s, admin.DisableUser, admin.Disabling{Login: "ann"}); ended != (admin.Ended{Sessions: 1, Tokens: 1, Login: "ann"}) {
+		if ended := do(s, admin.DisableUser, admin.Leaving{Login: "ann"}); ended != (admin.Ended{Sessions: 1, Tokens: 1, Login: "ann"}) {
 			t.Errorf("ended %+v", ended)
 		}
 		if e := lastEntry(s); e.Way != "command" || e.ActorKind != "operator" || e.Action != "user.disabled" {
@@ -200,16 +201,31 @@ func TestAccessOfUsers(t *testing.T) {
 			t.Errorf("the user is %+v", u)
 		}
 		do(s, admin.EnableUser, admin.Login{Login: "ann"})
-		ended := do(s, admin.DeleteUser, admin.Login{Login: "ann"})
+		must.OK(t, db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			org := must.Get(tx.OrganizationByName("acme"))(t)
+			return tx.InsertStack(store.Stack{ID: "s", OrgID: org.ID, Project: "p", Name: "s", CreatedBy: must.Get(tx.UserByLogin("ann"))(t).ID, CreatedAt: tx.Now()})
+		}))
+		holdings := do(s, admin.ListHoldings, admin.Login{Login: "ann"})
+		if want := []admin.Holding{{Kind: "stack", Organization: "acme", Name: "p/s", ID: "s"}}; !slices.Equal(holdings.Owned, want) || holdings.Total != 1 || holdings.Summary != "1 stack" {
+			t.Errorf("ann owns %+v", holdings)
+		}
+		refuses(s, admin.DeleteUser, admin.Leaving{Login: "ann"}, fault.KindConflict, "ann owns 1 stack")
+		refuses(s, admin.HandOver, admin.Leaving{Login: "ann"}, fault.KindInvalid, "takes over")
+		if handed := do(s, admin.HandOver, admin.Leaving{Login: "ann", To: "admin"}); handed.Total != 1 {
+			t.Errorf("handed over %+v", handed)
+		}
+		ended := do(s, admin.DeleteUser, admin.Leaving{Login: "ann"})
 		if !strings.HasPrefix(ended.Login, "ann-deleted-") || len(do(s, admin.ListUsers, admin.UsersAfter{}).Entries) != 1 {
 			t.Errorf("deleted %+v", ended)
 		}
 		do(s, admin.ListTokens, admin.TokensOf{CreatedBy: ended.Login})
-		refuses(s, admin.DeleteUser, admin.Login{Login: "admin"}, fault.KindConflict, "last administrator")
+		refuses(s, admin.DeleteUser, admin.Leaving{Login: "admin"}, fault.KindConflict, "last administrator")
 		for _, login := range []string{"ann", "none"} {
 			refuses(s, admin.ListSessions, admin.Login{Login: login}, fault.KindNotFound, login)
 			refuses(s, admin.EndSessions, admin.Login{Login: login}, fault.KindNotFound, login)
 			refuses(s, admin.EnableUser, admin.Login{Login: login}, fault.KindNotFound, login)
+			refuses(s, admin.ListHoldings, admin.Login{Login: login}, fault.KindNotFound, login)
+			refuses(s, admin.HandOver, admin.Leaving{Login: login, To: "admin"}, fault.KindNotFound, login)
 		}
 	})
 }

@@ -13,9 +13,11 @@ import (
 var (
 	ListUsers      = Operation[UsersAfter, Page[User]]{"user-list", (*Service).listUsers}
 	CreateUser     = Operation[NewUser, CreatedUser]{"user-create", (*Service).createUser}
-	DisableUser    = Operation[Disabling, Ended]{"user-disable", (*Service).disableUser}
+	DisableUser    = Operation[Leaving, Ended]{"user-disable", (*Service).disableUser}
 	EnableUser     = Operation[Login, None]{"user-enable", (*Service).enableUser}
-	DeleteUser     = Operation[Login, Ended]{"user-delete", (*Service).deleteUser}
+	DeleteUser     = Operation[Leaving, Ended]{"user-delete", (*Service).deleteUser}
+	ListHoldings   = Operation[Login, Holdings]{"user-holdings", (*Service).listHoldings}
+	HandOver       = Operation[Leaving, Holdings]{"user-hand-over", (*Service).handOver}
 	ListSessions   = Operation[Login, []Session]{"user-sessions", (*Service).listSessions}
 	EndSessions    = Operation[Login, Ended]{"user-end-sessions", (*Service).endSessions}
 	MakeSignInLink = Operation[Login, SignInLink]{"sign-in-link", (*Service).makeSignInLink}
@@ -64,21 +66,49 @@ type CreatedUser struct {
 	Token string `json:"token"`
 }
 
-// Disabling is a user to disable, even the last administrator of an organization if Force is set.
-type Disabling struct {
+// Leaving is a user who leaves, and the login of the one who takes over what the user owns, or "".
+type Leaving struct {
 	Login string `json:"login"`
-	Force bool   `json:"force,omitempty"`
+	To    string `json:"to,omitempty"`
 }
 
 // Ended is the access that a user has lost.
 type Ended struct {
 	Sessions int64 `json:"sessions"`
 	Tokens   int64 `json:"tokens"`
-	// Shared is the number of tokens of organizations, teams and pools that the user has created, which remain
-	// valid.
-	Shared int64 `json:"shared"`
+	// Paused is the number of the user's schedules that were paused.
+	Paused int64 `json:"pausedSchedules"`
+	// Owned is the number of what the user still owns.
+	Owned int64 `json:"owned"`
 	// Login is the login by which histories and lists of tokens name the user.
 	Login string `json:"login"`
+}
+
+// Holdings are what a user owns.
+type Holdings struct {
+	// LastAdministratorOf are the organizations without another administrator.
+	LastAdministratorOf []string `json:"lastAdministratorOf"`
+	// Owned contains at most 1,000 entries, Total counts all, and Summary says how many there are of each kind.
+	Owned   []Holding `json:"owned"`
+	Total   int64     `json:"total"`
+	Summary string    `json:"summary"`
+}
+
+// Holding is something that a user owns.
+type Holding struct {
+	Kind         string `json:"kind"`
+	Organization string `json:"organization"`
+	Name         string `json:"name"`
+	ID           string `json:"id"`
+}
+
+// HoldingsOf returns what a user owns in the form of answers.
+func HoldingsOf(h identity.Holdings) Holdings {
+	out := Holdings{LastAdministratorOf: append([]string{}, h.Last...), Owned: []Holding{}, Total: h.Total(), Summary: h.String()}
+	for _, v := range h.List {
+		out.Owned = append(out.Owned, Holding{Kind: string(v.Kind), Organization: v.Organization, Name: v.Name, ID: v.ID})
+	}
+	return out
 }
 
 // Session is a signed-in browser.
@@ -100,22 +130,27 @@ type SignInLink struct {
 }
 
 func (s *Service) listUsers(ctx context.Context, q UsersAfter) (Page[User], error) {
-	list, more, err := s.Identity.Users(ctx, q.Login, page)
+	list, more, err := s.Identity.Users(ctx, "", q.Login, page)
 	if err != nil {
 		return Page[User]{}, err
 	}
 	p := Page[User]{Entries: []User{}, More: more}
 	for _, u := range list {
-		roles := u.Roles
-		if roles == nil {
-			roles = map[string]string{}
-		}
-		p.Entries = append(p.Entries, User{
-			Login: u.Login, ID: u.ID, Name: u.Name, Email: u.Email, SiteAdmin: u.SiteAdmin, Roles: roles, Created: u.CreatedAt,
-			LastSeen: known(u.LastSeen), Disabled: known(u.DisabledAt),
-		})
+		p.Entries = append(p.Entries, UserOf(u))
 	}
 	return p, nil
+}
+
+// UserOf returns a user in the form of answers.
+func UserOf(u identity.UserSummary) User {
+	roles := u.Roles
+	if roles == nil {
+		roles = map[string]string{}
+	}
+	return User{
+		Login: u.Login, ID: u.ID, Name: u.Name, Email: u.Email, SiteAdmin: u.SiteAdmin, Roles: roles, Created: u.CreatedAt,
+		LastSeen: known(u.LastSeen), Disabled: known(u.DisabledAt),
+	}
 }
 
 func (s *Service) createUser(ctx context.Context, q NewUser) (CreatedUser, error) {
@@ -129,8 +164,18 @@ func (s *Service) createUser(ctx context.Context, q NewUser) (CreatedUser, error
 	return CreatedUser{Login: q.Login, ID: u.ID, Token: token}, err
 }
 
-func (s *Service) disableUser(ctx context.Context, q Disabling) (Ended, error) {
-	ended, err := s.Identity.DisableUser(ctx, q.Login, q.Force)
+func (s *Service) listHoldings(ctx context.Context, q Login) (Holdings, error) {
+	h, err := s.Identity.Holdings(ctx, q.Login)
+	return HoldingsOf(h), err
+}
+
+func (s *Service) handOver(ctx context.Context, q Leaving) (Holdings, error) {
+	h, err := s.Identity.HandOver(ctx, q.Login, q.To)
+	return HoldingsOf(h), err
+}
+
+func (s *Service) disableUser(ctx context.Context, q Leaving) (Ended, error) {
+	ended, err := s.Identity.DisableUser(ctx, q.Login, q.To)
 	return Ended(ended), err
 }
 
@@ -138,8 +183,8 @@ func (s *Service) enableUser(ctx context.Context, q Login) (None, error) {
 	return None{}, s.Identity.EnableUser(ctx, q.Login)
 }
 
-func (s *Service) deleteUser(ctx context.Context, q Login) (Ended, error) {
-	ended, err := s.Identity.DeleteUser(ctx, q.Login)
+func (s *Service) deleteUser(ctx context.Context, q Leaving) (Ended, error) {
+	ended, err := s.Identity.DeleteUser(ctx, q.Login, q.To)
 	return Ended(ended), err
 }
 

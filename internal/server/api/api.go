@@ -6,6 +6,7 @@
 //   - hooks: webhooks
 //   - forges: integrations with forges, and the deliveries that they send
 //   - jobs: the calls of agents and runners
+//   - accounts: the users of the whole server, for its administrators
 //   - org: users, organizations, tokens, agent pools, OIDC issuers, usage
 //   - system: health, metrics, capabilities, schemas, releases, keys of identity tokens
 //   - openapi: the description of all routes
@@ -24,6 +25,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/api/absent"
+	"workflowagent/internal/server/api/accounts"
 	"workflowagent/internal/server/api/deploy"
 	"workflowagent/internal/server/api/forges"
 	"workflowagent/internal/server/api/hooks"
@@ -41,6 +43,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/links"
@@ -70,6 +73,7 @@ type Deps struct {
 	Forges      *integrations.Service
 	Events      *dispatch.Service
 	Audit       *audit.Service
+	Invitations *invitations.Service
 	// RunnerDir is the directory with the runner binary that agents download.
 	RunnerDir string
 	Server    system.Server
@@ -102,7 +106,8 @@ func New(d Deps) http.Handler {
 	rt := web.NewRouter(mux, d.Identity, d.Stacks)
 	system.Register(rt, d.Server, d.ExternalURL)
 	system.RegisterIssuer(rt, d.Issuer)
-	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage, d.Audit)
+	org.Register(rt, d.Identity, d.Pools, d.OIDC, d.Usage, d.Audit, d.Invitations, d.Console)
+	accounts.Register(rt, d.Identity)
 	state.Register(rt, d.Stacks, d.Identity, d.URLNotice)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	org.RegisterRestore(rt, d.Recovery)

@@ -118,6 +118,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	}
 	a := &auditor{l, routes, map[string]bool{}}
 	a.changeOrganization()
+	a.changeUsers()
 	a.changeIssuers()
 	a.changeHooks("/api/orgs/acme")
 	a.changeStack()
@@ -162,6 +163,9 @@ func (a *auditor) changeOrganization() {
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 101}, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 102}, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultPulumiVersion": "3"}, nil)
+	var invitation struct{ ID string }
+	a.change("POST", org+"/invites/link", map[string]string{"role": "member"}, &invitation)
+	a.change("DELETE", org+"/invites/"+invitation.ID, nil, nil)
 	for _, owner := range []string{org, org + "/teams/core", "/api/user"} {
 		var token struct{ ID string }
 		a.change("POST", owner+"/tokens", map[string]string{"name": "ci", "description": "ci"}, &token)
@@ -175,6 +179,17 @@ func (a *auditor) changeOrganization() {
 	a.change("POST", org+"/agent-pools/"+pool.ID+"/tokens", map[string]string{"description": "second"}, &token)
 	a.change("DELETE", org+"/agent-pools/"+pool.ID+"/tokens/"+token.ID, nil, nil)
 	a.change("DELETE", org+"/agent-pools/"+pool.ID, nil, nil)
+}
+
+func (a *auditor) changeUsers() {
+	const users = "/api/server/users"
+	leaver := a.person("leaver", "acme", "member")
+	a.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]string{"stackName": "left"}, Auth: leaver}).want(200, nil)
+	a.change("POST", users+"/leaver/disable", nil, nil)
+	a.change("POST", users+"/leaver/enable", nil, nil)
+	a.change("POST", users+"/leaver/hand-over", map[string]string{"to": "admin"}, nil)
+	a.change("DELETE", users+"/leaver", nil, nil)
+	a.do("DELETE", "/api/stacks/acme/proj/left", nil).want(204, nil)
 }
 
 func (a *auditor) changeIssuers() {

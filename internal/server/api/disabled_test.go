@@ -44,7 +44,15 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		reads(job, own, 200)
 		reads(job, other, 200)
 		reads("token "+exchanged.AccessToken, dev, 200)
-		must.Get(l.identity.DisableUser(t.Context(), "ann", false))(t)
+		must.Get(l.identity.DisableUser(t.Context(), "ann", ""))(t)
+		l.send(call{Method: "POST", Path: run + "/renew_lease", Body: map[string]any{"duration": 60}, Auth: "update-token " + started.Token}).want(403, nil).says("was disabled or removed")
+		lease(403)
+		// The update still holds the stack, until another user cancels it.
+		l.do("POST", dev+"/update", program()).want(200, &created)
+		second := dev + "/update/" + created.UpdateID
+		l.do("POST", second, map[string]any{}).want(409, nil)
+		l.do("POST", run+"/cancel", nil).want(204, nil)
+		l.do("POST", second, map[string]any{}).want(200, nil)
 		lease(403)
 		for _, token := range []string{ann, "token " + exchanged.AccessToken} {
 			for _, path := range []string{dev, "/api/user", "/api/orgs/acme/members"} {
@@ -52,6 +60,9 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 			}
 		}
 		exchange().refused(400, "unauthorized_client", "", "")
+		for _, stack := range []string{own, queued} { // both continue, and name the user
+			l.do("GET", stack+"/deployments", nil).want(200, nil).says(`"requestedBy":{"name":"ANN","githubLogin":"ann"`)
+		}
 		reads(job, own, 200)
 		reads(job, other, 404)
 		_, jc := l.start("agent of the queued one")
@@ -64,7 +75,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		l.send(call{Method: "GET", Path: dev, Auth: ann}).want(401, nil)
 		reads("token "+exchanged.AccessToken, dev, 401)
 		reads(job, other, 200)
-		must.Get(l.identity.DeleteUser(t.Context(), "ann"))(t)
+		must.Get(l.identity.DeleteUser(t.Context(), "ann", ""))(t)
 		reads(job, own, 200)
 		reads(job, other, 404)
 	})
@@ -73,11 +84,11 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 // TestHistoriesOfDeletedUsers reads what names a user who was deleted.
 func TestHistoriesOfDeletedUsers(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
-		ann := l.person("ann", "acme", "member")
+		ann, _ := l.person("ann", "acme", "member"), l.person("bob", "acme", "member")
 		l.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]any{"stackName": "own"}, Auth: ann}).want(200, nil)
 		const own = "/api/stacks/acme/proj/own"
 		l.send(call{Method: "POST", Path: own + "/import", Body: state(1), Auth: ann}).want(200, nil)
-		ended := must.Get(l.identity.DeleteUser(t.Context(), "ann"))(t)
+		ended := must.Get(l.identity.DeleteUser(t.Context(), "ann", "bob"))(t)
 		l.do("GET", own+"/updates?output-type=service", nil).want(200, nil).says(ended.Login)
 		l.do("GET", own, nil).want(200, nil)
 		l.do("DELETE", own+"?force=true", nil).want(204, nil)

@@ -25,6 +25,7 @@ import (
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/identity/oidc"
@@ -120,9 +121,10 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	f.server = httptest.NewServer(api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
 		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Forges: f.forges, Events: f.events, Audit: audit.New(db),
-		OIDC:      oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),
-		Recovery:  recovery.New(db, f.service, storetest.Log()),
-		RunnerDir: f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
+		Invitations: invitations.New(db, storetest.Log()),
+		OIDC:        oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),
+		Recovery:    recovery.New(db, f.service, storetest.Log()),
+		RunnerDir:   f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,
 		Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: func() string { return metricsToken }, Releases: o.releases},
 	}))

@@ -78,6 +78,8 @@ var routesWithoutStack = map[string][]string{
 	"users": {
 		"POST /api/orgs",
 		"POST /api/user/organizations/{org}/default",
+		"GET /api/server/users", "GET /api/server/users/{user}/owned", "POST /api/server/users/{user}/disable", "POST /api/server/users/{user}/enable",
+		"POST /api/server/users/{user}/hand-over", "DELETE /api/server/users/{user}",
 		"GET /api/user/tokens", "POST /api/user/tokens", "DELETE /api/user/tokens/{tokenID}",
 	},
 	"members": {
@@ -89,7 +91,7 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/orgs/{org}/teams/{team}", "PATCH /api/orgs/{org}/teams/{team}", "DELETE /api/orgs/{org}/teams/{team}",
 		"GET /api/orgs/{org}/tokens", "POST /api/orgs/{org}/tokens", "DELETE /api/orgs/{org}/tokens/{tokenID}",
 		"GET /api/orgs/{org}/teams/{team}/tokens", "POST /api/orgs/{org}/teams/{team}/tokens", "DELETE /api/orgs/{org}/teams/{team}/tokens/{tokenID}",
-		"GET /api/orgs/{org}/roles", "GET /api/orgs/{org}/teams/{team}/roles", "GET /api/orgs/{org}/invites",
+		"GET /api/orgs/{org}/roles", "GET /api/orgs/{org}/teams/{team}/roles", "GET /api/orgs/{org}/invites", "POST /api/orgs/{org}/invites/link", "DELETE /api/orgs/{org}/invites/{inviteID}",
 		"GET /api/orgs/{org}/agent-pools", "POST /api/orgs/{org}/agent-pools", "GET /api/orgs/{org}/agent-pools/{poolID}",
 		"PATCH /api/orgs/{org}/agent-pools/{poolID}", "DELETE /api/orgs/{org}/agent-pools/{poolID}",
 		"GET /api/orgs/{org}/agent-pools/{poolID}/tokens", "POST /api/orgs/{org}/agent-pools/{poolID}/tokens",

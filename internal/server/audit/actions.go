@@ -15,9 +15,13 @@ const (
 	UserDisabled           Action = "user.disabled"
 	UserEnabled            Action = "user.enabled"
 	UserDeleted            Action = "user.deleted"
+	UserHandedOver         Action = "user.handed-over"
 	MemberAdded            Action = "member.added"
 	MemberRoleChanged      Action = "member.role-changed"
+	MemberRoleKept         Action = "member.role-kept" // of the last administrator, against an identity provider
 	MemberRemoved          Action = "member.removed"
+	InvitationMade         Action = "invitation.made"
+	InvitationRevoked      Action = "invitation.revoked"
 	TeamCreated            Action = "team.created"
 	TeamChanged            Action = "team.changed"
 	TeamDeleted            Action = "team.deleted"
@@ -86,8 +90,8 @@ const (
 )
 
 var actions = []Action{
-	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, MemberAdded, MemberRoleChanged, MemberRemoved,
-	TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
+	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRoleKept, MemberRemoved,
+	InvitationMade, InvitationRevoked, TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,

@@ -94,6 +94,8 @@ func TestEveryActionIsAudited(t *testing.T) {
 	a.changeIssuers()
 	a.changePools()
 	a.changeStack()
+	a.changeInvitations()
+	a.changeUsers()
 	a.changeAccount()
 
 	var known []string
@@ -237,6 +239,40 @@ func (a *auditor) deployment() string {
 		a.t.Fatal("the stack has no deployment")
 	}
 	return list.Deployments[0].ID
+}
+
+func (a *auditor) changeInvitations() {
+	const base = "/{org}/-/settings/invitations"
+	admin := a.browser
+	invite := func() string {
+		p := a.change(base, "role", "member", "days", "1")
+		return regexp.MustCompile(`/-/invitation\?key=[\w-]+`).FindString(p.Body)
+	}
+	link := invite()
+	guest := a.AddUser("guest", "")
+	a.API(http.MethodPost, "/api/orgs", map[string]string{"name": "research"}, nil)
+	a.API(http.MethodPost, "/api/orgs/research/members/guest", map[string]string{"role": "member"}, nil)
+	a.browser = a.SignInWith(guest)
+	a.browser.Get(link)
+	a.change("/-/invitation/accept")
+	a.browser = admin
+	link = invite()
+	a.browser = a.Browser()
+	a.browser.Get(link)
+	a.change("/-/invitation/sign-up", "login", "newcomer")
+	a.browser = admin
+	invite()
+	a.change(base + "/{invitation}/revoke " + a.found("/acme/-/settings/members", `invitations/([^/"]+)/revoke`))
+}
+
+func (a *auditor) changeUsers() {
+	const user = "/-/server/users/{user}"
+	a.SignInWith(a.AddUser("leaver", "member"))
+	a.change(user + "/end-sessions leaver")
+	a.change(user + "/disable leaver")
+	a.change(user + "/enable leaver")
+	a.change(user+"/hand-over leaver", "to", "bob")
+	a.change(user+"/delete leaver", "confirm", "leaver")
 }
 
 func (a *auditor) changeAccount() {

@@ -23,10 +23,12 @@ import (
 	"workflowagent/internal/server/console/schedules"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
+	"workflowagent/internal/server/console/users"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/identity/signin/openid"
@@ -45,6 +47,7 @@ type Deps struct {
 	Site        page.Options
 	Identity    *identity.Service
 	SignIn      *signin.Service
+	Invitations *invitations.Service
 	Providers   *openid.Service
 	Passkeys    *passkey.Service
 	Stacks      *stacks.Service
@@ -74,7 +77,7 @@ type Deps struct {
 // New returns the console with all pages.
 func New(d Deps) *page.Site {
 	site := page.New(d.Site)
-	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
+	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Invitations: d.Invitations, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
@@ -88,13 +91,15 @@ func New(d Deps) *page.Site {
 		Deployments: d.Deployments, Pools: d.Pools, Directory: d.Stacks, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
 	})
 	orgsettings.Register(site, orgsettings.Deps{
-		Deployments: d.Deployments, Identity: d.Identity, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks, APIURL: d.APIURL,
+		Deployments: d.Deployments, Identity: d.Identity, Invitations: d.Invitations, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks,
+		APIURL: d.APIURL, Console: links.Console(d.Site.URL),
 		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},
 	})
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})
 	restore.Register(site, restore.Deps{Recovery: d.Recovery})
+	users.Register(site, users.Deps{Identity: d.Identity, SignIn: d.SignIn})
 	return site
 }
 

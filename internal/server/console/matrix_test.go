@@ -25,9 +25,10 @@ var matrixRoutes = map[string][]string{
 	"start": {
 		"GET /-/login", "POST /-/login", "GET /-/login/link", "POST /-/login/link", "GET /welcome/cli", "POST /-/logout",
 		"GET /-/login/with/{provider}", "GET /-/login/with/{provider}/return", "GET /-/login/passkey", "POST /-/login/passkey",
+		"GET /-/invitation", "POST /-/invitation/sign-up",
 	},
 	"own": {
-		"GET /", "GET /user/settings", "POST /user/settings/preferences", "POST /user/settings/sessions/{session}/end",
+		"POST /-/invitation/accept", "GET /", "GET /user/settings", "POST /user/settings/preferences", "POST /user/settings/sessions/{session}/end",
 		"POST /user/settings/sessions/end", "GET /user/settings/tokens", "POST /user/settings/tokens",
 		"POST /user/settings/tokens/{token}/revoke", "GET /cli-login", "POST /cli-login", "GET /-/palette",
 		"GET /user/settings/passkeys/new", "POST /user/settings/passkeys", "POST /user/settings/passkeys/{passkey}/rename",
@@ -50,7 +51,7 @@ var matrixRoutes = map[string][]string{
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
 		"POST /{org}/-/pools/{pool}/agents/{agent}/drain", "POST /{org}/-/pools/{pool}/agents/{agent}/resume",
 		"POST /{org}/-/settings/permission", "POST /{org}/-/settings/pulumi-version", "POST /{org}/-/settings/members", "POST /{org}/-/settings/members/{user}/role",
-		"POST /{org}/-/settings/members/{user}/remove", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/delete",
+		"POST /{org}/-/settings/invitations", "POST /{org}/-/settings/invitations/{invitation}/revoke", "POST /{org}/-/settings/members/{user}/remove", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/delete",
 		"POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/teams/{team}/tokens/{token}/revoke",
 		"GET /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens/{token}/revoke",
 		"GET /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers", "GET /{org}/-/settings/issuers/{issuer}",
@@ -67,7 +68,11 @@ var matrixRoutes = map[string][]string{
 		"GET /{org}/-/settings/integrations/{integration}/repositories", "POST /{org}/-/settings/integrations/{integration}/edit",
 		"POST /{org}/-/settings/integrations/{integration}/rotate", "POST /{org}/-/settings/integrations/{integration}/delete",
 	},
-	"server": {"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "POST /-/server/restore/release"},
+	"server": {
+		"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "GET /-/server/users", "GET /-/server/users/{user}",
+		"POST /-/server/users/{user}/disable", "POST /-/server/users/{user}/enable", "POST /-/server/users/{user}/hand-over",
+		"POST /-/server/users/{user}/end-sessions", "POST /-/server/users/{user}/delete", "POST /-/server/restore/release",
+	},
 
 	"read": {
 		"GET STACK", "GET STACK/updates", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resource",
@@ -97,7 +102,7 @@ var recentRoutes = []string{
 	"GET /cli-login", "POST /cli-login", "POST /user/settings/tokens", "GET /user/settings/passkeys/new", "POST /user/settings/passkeys",
 	"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
 	"POST /{org}/-/pools", "POST /{org}/-/pools/{pool}/delete",
-	"POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/settings/permission", "POST /{org}/-/settings/members",
+	"POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/settings/permission", "POST /{org}/-/settings/members", "POST /{org}/-/settings/invitations",
 	"POST /{org}/-/settings/members/{user}/role", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/members",
 	"POST /{org}/-/settings/teams/{team}/stacks", "POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/tokens",
 	"POST /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers/{issuer}/edit", "POST /{org}/-/settings/issuers/{issuer}/thumbprints",
@@ -106,6 +111,7 @@ var recentRoutes = []string{
 	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
 	"POST /{org}/-/settings/integrations", "POST /{org}/-/settings/integrations/{integration}/edit", "POST /{org}/-/settings/integrations/{integration}/rotate",
 	"POST STACK/settings/options/transfer", "POST STACK/settings/options/delete", "POST STACK/deployments/{version}/force-cancel",
+	"POST /-/server/users/{user}/disable", "POST /-/server/users/{user}/enable", "POST /-/server/users/{user}/hand-over", "POST /-/server/users/{user}/delete",
 }
 
 // matrixForms are the forms of actions that an empty form does not reach.
@@ -280,6 +286,7 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 		"{org}", "acme", "{project}", "proj", "{stack}", v.stack, "{team}", team, "{version}", "1", "{step}", "0", "{update}", "none", "{urn}", "none",
 		"{pool}", "none", "{token}", "none", "{agent}", "none", "{session}", "none", "{user}", "none", "{issuer}", "none", "{hook}", "none",
 		"{schedule}", "none", "{action}", "none", "{provider}", "none", "{passkey}", "none", "{integration}", "none",
+		"{invitation}", "none",
 	).Replace(path)
 	var form url.Values
 	if method == http.MethodPost {

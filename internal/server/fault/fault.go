@@ -70,6 +70,15 @@ func While(err error, format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 }
 
+// During returns err unchanged if its message is for the client, and otherwise an error that says during what it
+// happened.
+func During(err error, what string) error {
+	if KindOf(err) != "" {
+		return err
+	}
+	return While(err, "%s", what)
+}
+
 // Refuses reports whether an error is about the request itself, so that another attempt would fail too.
 func Refuses(err error) bool {
 	switch KindOf(err) {

@@ -265,6 +265,21 @@ func MayRun(tx *store.Tx, userID, stackID string, need Ability) (bool, error) {
 	return p.Can(st, need), nil
 }
 
+// MayAdminister reports whether a user, or the holder of a token if tokenID is not "", still administers an
+// organization.
+func MayAdminister(tx *store.Tx, userID, tokenID, orgID string) (bool, error) {
+	if tokenID == "" {
+		p, err := OfUser(tx, userID)
+		return err == nil && p.CanAdminOrg(orgID), store.IgnoreMissing(err)
+	}
+	c, err := tx.CredentialByID(tokenID)
+	if err != nil {
+		return false, store.IgnoreMissing(err)
+	}
+	p, ok := principal(c)
+	return ok && !expired(c.ExpiresAt, c.Now) && p.CanAdminOrg(orgID), nil
+}
+
 // TokenMay reports whether a token's holder still has an ability on a stack. A deleted token has
 // none. An expired token keeps its abilities, because a clock must not interrupt work that has begun.
 func TokenMay(tx *store.Tx, tokenID, stackID string, need Ability) (bool, error) {

@@ -33,7 +33,13 @@ type External struct {
 	// Roles are the roles in the organizations for which the provider decides, by the organization's
 	// name. The role "" is none.
 	Roles map[string]string
+	// Teams are the teams for which the provider decides, ordered by organization and name.
+	Teams []ExternalTeam
 }
+
+// ExternalTeam is the role in a team that a provider gives a user; "" is none. Only members of the organization can
+// belong to its teams.
+type ExternalTeam struct{ Organization, Team, Role string }
 
 const (
 	maxExternalName = 200
@@ -92,6 +98,9 @@ func (s *Service) fromProvider(ctx context.Context, e External) (p Principal, kn
 		if err == nil {
 			err = s.applyRoles(ctx, tx, u, e)
 		}
+		if err == nil {
+			err = s.applyTeams(ctx, tx, u, e)
+		}
 		if err != nil {
 			return err
 		}
@@ -131,7 +140,7 @@ func affectedBy(tx *store.Tx, e External) (a affected, err error) {
 		return a, err
 	}
 	a.userID = id.UserID
-	for _, name := range slices.Sorted(maps.Keys(e.Roles)) {
+	for _, name := range e.organizations() {
 		org, err := tx.OrganizationByName(name)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
@@ -139,17 +148,70 @@ func affectedBy(tx *store.Tx, e External) (a affected, err error) {
 		if err != nil {
 			return a, err
 		}
-		m, err := tx.Member(org.ID, a.userID)
-		if store.IgnoreMissing(err) != nil {
+		changes, err := e.changes(tx, org, name, a.userID)
+		if err != nil {
 			return a, err
 		}
-		if m.Role == e.role(name) {
-			a.kept = append(a.kept, org.ID)
-		} else {
+		if changes {
 			a.changed = append(a.changed, org.ID)
+		} else {
+			a.kept = append(a.kept, org.ID)
 		}
 	}
 	return a, nil
+}
+
+// organizations returns the names of the organizations for which the provider decides, in order.
+func (e External) organizations() []string {
+	names := slices.Collect(maps.Keys(e.Roles))
+	for _, t := range e.Teams {
+		names = append(names, t.Organization)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// changes reports whether the provider changes a user's role in an organization, which the provider calls name, or in
+// one of its teams.
+func (e External) changes(tx *store.Tx, org store.Organization, name, userID string) (bool, error) {
+	m, err := tx.Member(org.ID, userID)
+	if store.IgnoreMissing(err) != nil {
+		return false, err
+	}
+	if _, decides := e.Roles[name]; decides && m.Role != e.role(name) {
+		return true, nil
+	}
+	for _, t := range e.Teams {
+		if t.Organization != name {
+			continue
+		}
+		_, have, err := inTeam(tx, org, t.Team, userID)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return false, err
+		}
+		if err == nil && have.Role != e.teamRole(t, m.Role) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// inTeam returns a team and a user's membership in it, which is zero for none. It returns [store.ErrNotFound] if the
+// team does not exist.
+func inTeam(tx *store.Tx, org store.Organization, name, userID string) (t store.Team, m store.TeamMember, err error) {
+	if t, err = tx.TeamByName(org.ID, name); err != nil {
+		return t, m, err
+	}
+	m, err = tx.TeamMember(t.ID, userID)
+	return t, m, store.IgnoreMissing(err)
+}
+
+// teamRole returns the role in a team of a user with a role in the organization.
+func (e External) teamRole(t ExternalTeam, role string) string {
+	if !e.Allowed || role == "" {
+		return ""
+	}
+	return t.Role
 }
 
 // role returns the role in an organization for which the provider decides.
@@ -260,12 +322,72 @@ func (s *Service) applyRoles(ctx context.Context, tx *store.Tx, u store.User, e 
 	return nil
 }
 
-// setRole gives a user a role in an organization, or takes the membership away. An organization can
-// lose its last administrator; then administrators of the server must appoint another one.
+// applyTeams makes the user's teams agree with the provider, after the roles.
+func (s *Service) applyTeams(ctx context.Context, tx *store.Tx, u store.User, e External) error {
+	ctx = byServer(ctx)
+	for _, t := range e.Teams {
+		org, err := tx.OrganizationByName(t.Organization)
+		if errors.Is(err, store.ErrNotFound) {
+			s.log.WithField("organization", t.Organization).Warn("the sign-in file names an organization that does not exist")
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch err := setTeam(ctx, tx, org, u, e, t); {
+		case errors.Is(err, store.ErrNotFound):
+			s.log.WithFields(map[string]any{"organization": org.Name, "team": t.Team}).Warn("the sign-in file names a team that does not exist")
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// setTeam gives a user a role in a team, or takes the membership away. It returns [store.ErrNotFound] if the team does
+// not exist.
+func setTeam(ctx context.Context, tx *store.Tx, org store.Organization, u store.User, e External, wanted ExternalTeam) error {
+	t, have, err := inTeam(tx, org, wanted.Team, u.ID)
+	if err != nil {
+		return err
+	}
+	m, err := tx.Member(org.ID, u.ID)
+	if store.IgnoreMissing(err) != nil {
+		return err
+	}
+	role := e.teamRole(wanted, m.Role)
+	detail := map[string]any{"member": u.Login, "from": have.Role, "to": role, "provider": e.Provider}
+	switch role {
+	case have.Role:
+		return nil
+	case "":
+		err = tx.DeleteTeamMember(t.ID, u.ID)
+	default:
+		err = tx.SaveTeamMember(store.TeamMember{TeamID: t.ID, UserID: u.ID, Role: role, CreatedAt: tx.Now()})
+	}
+	if err != nil {
+		return fmt.Errorf("changing the members of a team: %w", err)
+	}
+	return recordTeam(ctx, tx, audit.TeamChanged, t, detail)
+}
+
+// setRole gives a user a role in an organization, or takes the membership away. The last administrator of an
+// organization keeps the role.
 func setRole(ctx context.Context, tx *store.Tx, org store.Organization, u store.User, role, provider string) error {
 	m, err := tx.Member(org.ID, u.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) || m.Role == role {
 		return store.IgnoreMissing(err)
+	}
+	if m.Role == RoleAdmin && !u.Disabled() {
+		admins, err := tx.CountEnabled(org.ID, RoleAdmin)
+		if err != nil {
+			return err
+		}
+		if admins <= 1 {
+			return recordMember(ctx, tx, audit.MemberRoleKept, org.ID, u.ID, u.Login, map[string]any{
+				"role": m.Role, "because": "last administrator", "wanted": role, "provider": provider,
+			})
+		}
 	}
 	action, detail := audit.MemberRoleChanged, map[string]any{"from": m.Role, "to": role, "provider": provider}
 	switch {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -155,6 +156,104 @@ func TestConnectAndDisconnect(t *testing.T) {
 		}
 		if list, err := ids.Identities(t.Context(), ada.ID); err != nil || len(list) != 0 {
 			t.Errorf("the identities are %v, %v", list, err)
+		}
+	})
+}
+
+// TestTeamsFromProvider changes the groups of a user, whose teams follow at each sign-in.
+func TestTeamsFromProvider(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db)
+		for _, name := range []string{"core", "ops", "own"} {
+			must.Get(s.CreateTeam(t.Context(), s.acme, store.Team{Name: name}))(t)
+		}
+		says := func(core, ops string) identity.External {
+			return grace(func(e *identity.External) {
+				for _, t := range [][3]string{{"acme", "core", core}, {"acme", "missing", identity.RoleMember}, {"acme", "ops", ops}, {"none", "core", identity.RoleMember}} {
+					e.Teams = append(e.Teams, identity.ExternalTeam{Organization: t[0], Team: t[1], Role: t[2]})
+				}
+			})
+		}
+		// teams returns the user's roles in the teams, such as "core:member own:member".
+		teams := func(u store.User) string {
+			t.Helper()
+			var list []string
+			for _, team := range must.Get(s.Teams(t.Context(), identity.Operator(), s.acme.ID))(t) {
+				for _, m := range team.Members {
+					if m.UserID == u.ID {
+						list = append(list, team.Name+":"+m.Role)
+					}
+				}
+			}
+			return strings.Join(list, " ")
+		}
+		first := must.Get(s.FromProvider(t.Context(), says(identity.RoleMember, "")))(t)
+		if got := teams(first.User); got != "core:member" {
+			t.Errorf("the teams of a new user: %q", got)
+		}
+		// The provider does not decide about other teams.
+		must.OK(t, s.ChangeTeam(t.Context(), identity.Operator(), s.acme, "own", identity.TeamChange{Member: "grace", Action: "add"}))
+		for _, tt := range []struct{ core, ops, want string }{
+			{identity.RoleMember, "", "core:member own:member"},
+			{identity.RoleAdmin, identity.RoleMember, "core:admin ops:member own:member"},
+			{"", identity.RoleMember, "ops:member own:member"},
+			{"", "", "own:member"},
+		} {
+			must.Get(s.FromProvider(t.Context(), says(tt.core, tt.ops)))(t)
+			if got := teams(first.User); got != tt.want {
+				t.Errorf("groups for %q and %q: the teams are %q, want %q", tt.core, tt.ops, got, tt.want)
+			}
+		}
+		if got := s.last(s.acme.ID); !strings.HasPrefix(got, "team.changed ops ") || !strings.Contains(got, `"member":"grace"`) || !strings.Contains(got, `"to":""`) {
+			t.Errorf("the audit log ends with %s", got)
+		}
+		// Teams need a membership in the organization, also after it has ended.
+		out := says(identity.RoleMember, identity.RoleMember)
+		out.Roles["acme"] = ""
+		must.Get(s.FromProvider(t.Context(), out))(t)
+		if got := teams(first.User); got != "" {
+			t.Errorf("the teams of a former member: %q", got)
+		}
+		must.Get(s.FromProvider(t.Context(), says(identity.RoleMember, "")))(t)
+		denied := says(identity.RoleMember, identity.RoleMember)
+		denied.Allowed, denied.Roles = false, nil // the memberships stay, because the provider does not decide about them
+		if _, err := s.FromProvider(t.Context(), denied); fault.KindOf(err) != fault.KindForbidden {
+			t.Errorf("who may not sign in: %v", err)
+		}
+		if got := teams(first.User); got != "" {
+			t.Errorf("the teams of who may not sign in: %q", got)
+		}
+	})
+}
+
+// TestProviderKeepsTheLastAdministrator takes the groups of the only administrator of an organization away.
+func TestProviderKeepsTheLastAdministrator(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db)
+		admin := grace(func(e *identity.External) { e.Roles["acme"] = identity.RoleAdmin })
+		p := must.Get(s.FromProvider(t.Context(), admin))(t)
+		must.OK(t, s.RemoveMember(t.Context(), s.acme, identity.AdminLogin))
+		for name, change := range map[string]func(*identity.External){
+			"another role": func(e *identity.External) { e.Roles["acme"] = identity.RoleMember },
+			"no role":      func(e *identity.External) { e.Roles["acme"] = "" },
+			"not allowed":  func(e *identity.External) { e.Allowed = false },
+		} {
+			_, err := s.FromProvider(t.Context(), grace(change))
+			if want := map[bool]fault.Kind{true: fault.KindForbidden}[name == "not allowed"]; fault.KindOf(err) != want {
+				t.Errorf("%s: %v", name, err)
+			}
+			if got := s.role(p.User.ID); got != identity.RoleAdmin {
+				t.Errorf("%s: the last administrator has the role %q", name, got)
+			}
+			if got := s.last(s.acme.ID); !strings.HasPrefix(got, "member.role-kept grace ") {
+				t.Errorf("%s: the audit log ends with %s", name, got)
+			}
+		}
+		// A disabled administrator does not count.
+		must.Get(s.AddMember(t.Context(), s.acme, identity.AdminLogin, identity.RoleAdmin))(t)
+		must.Get(s.DisableUser(t.Context(), "grace", ""))(t)
+		if _, err := s.FromProvider(t.Context(), grace(nil)); fault.KindOf(err) != fault.KindForbidden || s.role(p.User.ID) != identity.RoleMember {
+			t.Errorf("a disabled user: %v, role %q", err, s.role(p.User.ID))
 		}
 	})
 }

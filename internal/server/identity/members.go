@@ -85,6 +85,9 @@ func recordMember(ctx context.Context, tx *store.Tx, action audit.Action, orgID,
 // become members.
 func (s *Service) SetSoleAdmin(ctx context.Context, org store.Organization, login string) error {
 	return s.changeMember(ctx, org, login, func(tx *store.Tx, m store.Member) error {
+		if err := checkEnabled(tx, m.UserID); err != nil {
+			return err
+		}
 		if err := tx.SetRole(org.ID, m.UserID, RoleAdmin); err != nil {
 			return err
 		}
@@ -170,6 +173,17 @@ func (s *Service) SetPulumiVersion(ctx context.Context, orgID, version string) e
 
 var loginPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`)
 
+// CheckLogin returns an error if a user cannot have a login.
+func CheckLogin(login string) error {
+	if !loginPattern.MatchString(login) {
+		return fault.Invalid("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", login)
+	}
+	if links.Reserved(login) {
+		return fault.Invalid("the login %q is reserved for the server's own pages: choose another login", login)
+	}
+	return nil
+}
+
 // NewUser describes a user to create.
 type NewUser struct {
 	Login, Name, Email string
@@ -179,11 +193,8 @@ type NewUser struct {
 
 // CreateUser creates a user, adds the user to an organization, and returns an access token.
 func (s *Service) CreateUser(ctx context.Context, n NewUser) (token string, err error) {
-	if !loginPattern.MatchString(n.Login) {
-		return "", fault.Invalid("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", n.Login)
-	}
-	if links.Reserved(n.Login) {
-		return "", fault.Invalid("the login %q is reserved for the server's own pages: choose another login", n.Login)
+	if err := CheckLogin(n.Login); err != nil {
+		return "", err
 	}
 	if n.Org != "" {
 		if err := checkRole(n.Role); err != nil {

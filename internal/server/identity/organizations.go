@@ -109,7 +109,7 @@ func (s *Service) RenameOrganization(ctx context.Context, name, to string) (o st
 			Detail: map[string]any{"from": before.Name},
 		})
 	})
-	return o, unlessRefused(err, "renaming an organization")
+	return o, fault.During(err, "renaming an organization")
 }
 
 func noOrganization(name string) error {

@@ -3,8 +3,9 @@ package identity
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize/english"
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
@@ -33,10 +34,10 @@ type UserSummary struct {
 }
 
 // Users returns up to limit users, ordered by login, and whether more follow. The list begins behind the login
-// after.
-func (s *Service) Users(ctx context.Context, after string, limit int) (list []UserSummary, more bool, err error) {
+// after. If words is not "", the login, name or email address contains it.
+func (s *Service) Users(ctx context.Context, words, after string, limit int) (list []UserSummary, more bool, err error) {
 	list, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]UserSummary, error) {
-		found, err := tx.Users(after, limit+1)
+		found, err := tx.Users(words, after, limit+1)
 		if err != nil {
 			return nil, err
 		}
@@ -46,6 +47,21 @@ func (s *Service) Users(ctx context.Context, after string, limit int) (list []Us
 		return nil, false, fmt.Errorf("listing users: %w", err)
 	}
 	return list[:min(limit, len(list))], len(list) > limit, nil
+}
+
+// UserSummary returns the user with a login.
+func (s *Service) UserSummary(ctx context.Context, login string) (UserSummary, error) {
+	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]UserSummary, error) {
+		u, err := tx.UserByLogin(login)
+		if err != nil {
+			return nil, store.IfMissing(err, noUser(login))
+		}
+		return summarizeUsers(tx, []store.User{u})
+	})
+	if err != nil {
+		return UserSummary{}, fault.During(err, "looking up a user")
+	}
+	return list[0], nil
 }
 
 func summarizeUsers(tx *store.Tx, found []store.User) ([]UserSummary, error) {
@@ -78,29 +94,26 @@ func summarizeUsers(tx *store.Tx, found []store.User) ([]UserSummary, error) {
 // Ended is the access that a user has lost.
 type Ended struct {
 	Sessions, Tokens int64
-	// Shared is the number of tokens of organizations, teams and pools that the user has created. They remain
-	// valid.
-	Shared int64
+	// Paused is the number of the user's schedules that were paused.
+	Paused int64
+	// Owned is the number of what the user still owns; see [Service.Holdings].
+	Owned int64
 	// Login is the login by which histories name the user.
 	Login string
 }
 
 // DisableUser ends all access of a user: sessions with their open pages, sign-in links and personal tokens. The
-// user cannot sign in until [Service.EnableUser], and the user's schedules and jobs have no rights of the user.
-// Memberships and permissions remain. It refuses to disable the last administrator of the server and, unless
-// force is set, of an organization.
-func (s *Service) DisableUser(ctx context.Context, login string, force bool) (ended Ended, err error) {
+// user cannot sign in until [Service.EnableUser], and jobs have no rights of the user. Memberships and permissions
+// remain. If to is the login of another user, that user takes over what the user owns; see [Service.HandOver].
+// Otherwise it remains, and the user's schedules are paused. DisableUser refuses to disable the last administrator
+// of the server, and without to, that of an organization.
+func (s *Service) DisableUser(ctx context.Context, login, to string) (ended Ended, err error) {
 	err = s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
 		if u.Disabled() {
 			return fault.Conflict("%s is disabled already", login)
 		}
-		alone, err := onlyAdministrator(tx, u)
-		if err != nil {
+		if err := checkSuccession(ctx, tx, u, to); err != nil {
 			return err
-		}
-		if len(alone) > 0 && !force {
-			return fault.Conflict("%s is the last administrator of %s; make another member an administrator first, or use --force: administrators of the server can do that later",
-				login, strings.Join(alone, " and "))
 		}
 		if err := tx.SetDisabled(u.ID, tx.Now()); err != nil {
 			return err
@@ -108,9 +121,50 @@ func (s *Service) DisableUser(ctx context.Context, login string, force bool) (en
 		if ended, err = endAccess(tx, u); err != nil {
 			return err
 		}
+		if ended.Paused, err = pauseSchedules(ctx, tx, u); err != nil {
+			return err
+		}
+		counts, err := tx.CountHoldings(holder(u.ID))
+		if err != nil {
+			return err
+		}
+		ended.Owned = Holdings{Counts: counts}.Total()
 		return recordMember(ctx, tx, audit.UserDisabled, "", u.ID, u.Login, map[string]any{"sessions": ended.Sessions, "tokens": ended.Tokens})
 	})
-	return ended, unlessRefused(err, "disabling a user")
+	return ended, fault.During(err, "disabling a user")
+}
+
+// checkSuccession hands over what a user owns if to is not "". It returns an error if the server, or an organization,
+// would have no administrator without the user.
+func checkSuccession(ctx context.Context, tx *store.Tx, u store.User, to string) error {
+	if err := checkNotLast(tx, u); err != nil {
+		return err
+	}
+	if to != "" {
+		_, err := handOver(ctx, tx, u, to)
+		return err
+	}
+	last, err := lastAdministratorOf(tx, u)
+	if err == nil && len(last) > 0 {
+		err = fault.Conflict("%s is the last administrator of %s; make another member an administrator first, or name the user who takes over",
+			u.Login, english.WordSeries(last, "and"))
+	}
+	return err
+}
+
+// pauseSchedules pauses the schedules of a user, who can no longer run what they do.
+func pauseSchedules(ctx context.Context, tx *store.Tx, u store.User) (n int64, err error) {
+	paused, err := tx.PauseSchedulesOf(holder(u.ID), tx.Now())
+	if err != nil {
+		return 0, err
+	}
+	for orgID, count := range paused {
+		n += count
+		if err := recordMember(ctx, tx, audit.SchedulePaused, orgID, u.ID, u.Login, map[string]any{"because": "the user was disabled", "schedules": count}); err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
 }
 
 // EnableUser lets a disabled user sign in again. Earlier sessions and tokens stay invalid.
@@ -124,21 +178,25 @@ func (s *Service) EnableUser(ctx context.Context, login string) error {
 		}
 		return recordMember(ctx, tx, audit.UserEnabled, "", u.ID, u.Login, nil)
 	})
-	return unlessRefused(err, "enabling a user")
+	return fault.During(err, "enabling a user")
 }
 
 // DeleteUser removes a user, with the user's memberships, permissions, accounts at identity providers, passkeys and
-// access. It refuses to delete the last administrator of the server or of an organization. Histories name the user
-// by a changed login, so that another user can have the former one. Stacks that the user created have no owner
-// any more.
-func (s *Service) DeleteUser(ctx context.Context, login string) (ended Ended, err error) {
+// access. If to is the login of another user, that user takes over what the user owns; see [Service.HandOver].
+// DeleteUser refuses to delete the last administrator of the server, and without to, a user who owns something or is
+// the last administrator of an organization. Histories name the user by a changed login, so that another user can
+// have the former one.
+func (s *Service) DeleteUser(ctx context.Context, login, to string) (ended Ended, err error) {
 	err = s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
-		alone, err := onlyAdministrator(tx, u)
+		if err := checkSuccession(ctx, tx, u, to); err != nil {
+			return err
+		}
+		counts, err := tx.CountHoldings(holder(u.ID))
 		if err != nil {
 			return err
 		}
-		if len(alone) > 0 {
-			return fault.Conflict("%s is the last administrator of %s; make another member an administrator first", login, strings.Join(alone, " and "))
+		if owned := (Holdings{Counts: counts}); owned.Total() > 0 {
+			return fault.Conflict("%s owns %s; name the user who takes over", login, owned)
 		}
 		roles, err := tx.RolesOf(u.ID)
 		if err != nil {
@@ -161,7 +219,7 @@ func (s *Service) DeleteUser(ctx context.Context, login string) (ended Ended, er
 		}
 		return recordMember(ctx, tx, audit.UserDeleted, "", u.ID, u.Login, map[string]any{"remains": ended.Login, "sessions": ended.Sessions, "tokens": ended.Tokens})
 	})
-	return ended, unlessRefused(err, "deleting a user")
+	return ended, fault.During(err, "deleting a user")
 }
 
 // changeUser calls change with a user. Nothing else changes meanwhile: whether an administrator is the last one
@@ -176,30 +234,24 @@ func (s *Service) changeUser(ctx context.Context, login string, change func(*sto
 	})
 }
 
-// unlessRefused returns an error that says during what err happened, unless its message is for the caller.
-func unlessRefused(err error, during string) error {
-	if fault.KindOf(err) != "" {
-		return err
-	}
-	return fault.While(err, "%s", during)
-}
-
 func noUser(login string) error { return fault.NotFound("the user %q does not exist", login) }
 
-// onlyAdministrator returns the organizations that would have no administrator without a user, and an error if the
-// server would have none.
-func onlyAdministrator(tx *store.Tx, u store.User) ([]string, error) {
+// checkNotLast returns an error if the server would have no administrator without a user.
+func checkNotLast(tx *store.Tx, u store.User) error {
+	if u.Disabled() || !u.SiteAdmin {
+		return nil
+	}
+	n, err := tx.CountSiteAdmins()
+	if err == nil && n <= 1 {
+		err = fault.Conflict("%s is the last administrator of the server; create another one first: workflow-server user create LOGIN --site-admin", u.Login)
+	}
+	return err
+}
+
+// lastAdministratorOf returns the organizations that would have no administrator without a user.
+func lastAdministratorOf(tx *store.Tx, u store.User) ([]string, error) {
 	if u.Disabled() {
 		return nil, nil
-	}
-	if u.SiteAdmin {
-		n, err := tx.CountSiteAdmins()
-		if err != nil {
-			return nil, err
-		}
-		if n <= 1 {
-			return nil, fault.Conflict("%s is the last administrator of the server; create another one first: workflow-server user create LOGIN --site-admin", u.Login)
-		}
 	}
 	return tx.OnlyAdminOf(u.ID, RoleAdmin)
 }
@@ -210,6 +262,5 @@ func endAccess(tx *store.Tx, u store.User) (ended Ended, err error) {
 		return ended, err
 	}
 	tx.Notify(SessionTopic, u.ID)
-	ended.Shared, err = tx.CountSharedTokens(u.ID)
-	return ended, err
+	return ended, nil
 }

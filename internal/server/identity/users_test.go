@@ -93,8 +93,8 @@ func TestDisableUser(t *testing.T) {
 			t.Fatal("the job has no rights before")
 		}
 
-		ended, err := s.DisableUser(t.Context(), "ann", false)
-		if want := (identity.Ended{Sessions: 1, Tokens: 2, Shared: 1, Login: "ann"}); err != nil || ended != want {
+		ended, err := s.DisableUser(t.Context(), "ann", "")
+		if want := (identity.Ended{Sessions: 1, Tokens: 2, Owned: 2, Login: "ann"}); err != nil || ended != want {
 			t.Errorf("got %+v, %v; want %+v", ended, err, want)
 		}
 		if s.authenticates(s.tokens["ann"]) || !s.authenticates(s.tokens["bob"]) {
@@ -130,7 +130,7 @@ func TestDisableUser(t *testing.T) {
 			t.Errorf("a new token: %v", err)
 		}
 		for what, err := range map[string]error{
-			"again":   func() error { _, err := s.DisableUser(t.Context(), "ann", false); return err }(),
+			"again":   func() error { _, err := s.DisableUser(t.Context(), "ann", ""); return err }(),
 			"enabled": s.EnableUser(t.Context(), "bob"),
 		} {
 			if fault.KindOf(err) != fault.KindConflict {
@@ -147,7 +147,7 @@ func TestDisableUser(t *testing.T) {
 		if err != nil || err2 != nil || p.Role(s.acme.ID) != identity.RoleMember {
 			t.Errorf("after user enable: %+v, %v, %v", p, err, err2)
 		}
-		if _, err := s.DisableUser(t.Context(), "nobody", false); fault.KindOf(err) != fault.KindNotFound {
+		if _, err := s.DisableUser(t.Context(), "nobody", ""); fault.KindOf(err) != fault.KindNotFound {
 			t.Errorf("a missing user: %v", err)
 		}
 	})
@@ -157,14 +157,14 @@ func TestDisabledUserOfProvider(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newTeam(t, db)
 		p := must.Get(s.FromProvider(t.Context(), grace(nil)))(t)
-		must.Get(s.DisableUser(t.Context(), p.User.Login, false))(t)
+		must.Get(s.DisableUser(t.Context(), p.User.Login, ""))(t)
 		if _, err := s.FromProvider(t.Context(), grace(nil)); fault.KindOf(err) != fault.KindForbidden || !strings.Contains(err.Error(), "disabled") {
 			t.Errorf("a disabled user signed in: %v", err)
 		}
 		must.OK(t, s.EnableUser(t.Context(), p.User.Login))
 		must.Get(s.FromProvider(t.Context(), grace(nil)))(t)
 		// A deleted user is a new one at the next sign-in.
-		must.Get(s.DeleteUser(t.Context(), p.User.Login))(t)
+		must.Get(s.DeleteUser(t.Context(), p.User.Login, ""))(t)
 		again := must.Get(s.FromProvider(t.Context(), grace(nil)))(t)
 		if again.User.ID == p.User.ID || again.User.Login != "grace" {
 			t.Errorf("the next sign-in: %+v", again.User)
@@ -175,12 +175,12 @@ func TestDisabledUserOfProvider(t *testing.T) {
 func TestLastAdministrators(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newTeam(t, db, "ann")
-		disable := func(login string, force bool) error {
-			_, err := s.DisableUser(t.Context(), login, force)
+		disable := func(login, to string) error {
+			_, err := s.DisableUser(t.Context(), login, to)
 			return err
 		}
 		remove := func(login string) error {
-			_, err := s.DeleteUser(t.Context(), login)
+			_, err := s.DeleteUser(t.Context(), login, "")
 			return err
 		}
 		refused := func(err error, text string) {
@@ -189,22 +189,28 @@ func TestLastAdministrators(t *testing.T) {
 				t.Errorf("got %v, want %q", err, text)
 			}
 		}
-		refused(disable("admin", true), "last administrator of the server")
+		refused(disable("admin", "ann"), "last administrator of the server")
 		refused(remove("admin"), "last administrator of the server")
 		must.Get(s.CreateUser(t.Context(), identity.NewUser{Login: "boss", SiteAdmin: true}))(t)
-		refused(disable("admin", false), "last administrator of acme; make another member an administrator first, or use --force")
+		refused(disable("admin", ""), "last administrator of acme; make another member an administrator first, or name the user who takes over")
 		refused(remove("admin"), "last administrator of acme")
 		must.OK(t, s.SetRole(t.Context(), s.acme, "ann", identity.RoleAdmin))
 		// A disabled administrator does not count, neither of the organization nor of the server.
-		must.OK(t, disable("ann", false))
+		must.OK(t, disable("ann", ""))
 		refused(remove("admin"), "last administrator of acme")
 		if err := s.RemoveMember(t.Context(), s.acme, "admin"); fault.KindOf(err) != fault.KindInvalid {
 			t.Errorf("the last enabled administrator was removed: %v", err)
 		}
-		must.OK(t, disable("boss", false))
-		refused(disable("admin", true), "last administrator of the server")
+		must.OK(t, s.SetRole(t.Context(), s.acme, "ann", identity.RoleMember))
+		refused(s.SetSoleAdmin(t.Context(), s.acme, "ann"), "ann is disabled")
+		must.OK(t, disable("boss", ""))
+		refused(disable("admin", "boss"), "last administrator of the server")
 		must.OK(t, s.EnableUser(t.Context(), "boss"))
-		must.OK(t, disable("admin", true))
+		refused(disable("admin", "ann"), "ann is disabled")
+		must.OK(t, disable("admin", "boss"))
+		if boss := must.Get(s.UserByLogin(t.Context(), "boss"))(t); s.role(boss.ID) != identity.RoleAdmin {
+			t.Errorf("boss has the role %q in acme", s.role(boss.ID))
+		}
 		if s.authenticates(s.tokens["admin"]) {
 			t.Error("the token of admin works")
 		}
@@ -213,15 +219,21 @@ func TestLastAdministrators(t *testing.T) {
 	})
 }
 
+// role returns the role of a user in acme.
+func (s team) role(userID string) string {
+	s.t.Helper()
+	return must.Get(store.Read(s.t.Context(), s.db, func(tx *store.Tx) (map[string]string, error) { return tx.RolesOf(userID) }))(s.t)[s.acme.ID]
+}
+
 // TestTwoLastAdministrators disables both administrators of a server at the same time.
 func TestTwoLastAdministrators(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newTeam(t, db)
-		must.Get(s.CreateUser(t.Context(), identity.NewUser{Login: "boss", SiteAdmin: true}))(t)
+		must.Get(s.CreateUser(t.Context(), identity.NewUser{Login: "boss", SiteAdmin: true, Org: "acme", Role: identity.RoleAdmin}))(t)
 		errs := make([]error, 2)
 		var wg sync.WaitGroup
 		for i, login := range []string{"admin", "boss"} {
-			wg.Go(func() { _, errs[i] = s.DisableUser(t.Context(), login, true) })
+			wg.Go(func() { _, errs[i] = s.DisableUser(t.Context(), login, "") })
 		}
 		wg.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) {
@@ -246,7 +258,10 @@ func TestDeleteUser(t *testing.T) {
 			must.OK(t, tx.SaveCollaborator(store.Collaborator{StackID: "granted", UserID: ann.ID, Permission: store.AdminPermission}))
 			return nil
 		})
-		ended, err := s.DeleteUser(t.Context(), "ann")
+		if _, err := s.DeleteUser(t.Context(), "ann", ""); fault.KindOf(err) != fault.KindConflict || err.Error() != "ann owns 1 stack; name the user who takes over" {
+			t.Errorf("deleting the owner of a stack: %v", err)
+		}
+		ended, err := s.DeleteUser(t.Context(), "ann", "bob")
 		remains := "ann-deleted-" + ann.ID[:8]
 		if want := (identity.Ended{Tokens: 1, Login: remains}); err != nil || ended != want {
 			t.Fatalf("got %+v, %v; want %+v", ended, err, want)
@@ -261,7 +276,7 @@ func TestDeleteUser(t *testing.T) {
 			}
 			keys, roles := must.Get(tx.PasskeysOf(ann.ID))(t), must.Get(tx.RolesOf(ann.ID))(t)
 			accounts, grants := must.Get(tx.IdentitiesOf(ann.ID))(t), must.Get(tx.Collaborators("granted"))(t)
-			if len(keys)+len(roles)+len(accounts)+len(grants) > 0 || must.Get(tx.Stack("mine"))(t).CreatedBy != "" {
+			if len(keys)+len(roles)+len(accounts)+len(grants) > 0 || must.Get(tx.Stack("mine"))(t).CreatedBy != must.Get(tx.UserByLogin("bob"))(t).ID {
 				t.Errorf("left: %v, %v, %v, %v", keys, roles, accounts, grants)
 			}
 			return nil
@@ -273,14 +288,14 @@ func TestDeleteUser(t *testing.T) {
 			t.Errorf("the audit log of the organization ends with %s", got)
 		}
 		for _, login := range []string{"ann", remains} {
-			if _, err := s.DeleteUser(t.Context(), login); fault.KindOf(err) != fault.KindNotFound {
+			if _, err := s.DeleteUser(t.Context(), login, ""); fault.KindOf(err) != fault.KindNotFound {
 				t.Errorf("deleting %s again: %v", login, err)
 			}
 			if err := s.EnableUser(t.Context(), login); fault.KindOf(err) != fault.KindNotFound {
 				t.Errorf("enabling %s: %v", login, err)
 			}
 		}
-		list, more, err := s.Users(t.Context(), "", 10)
+		list, more, err := s.Users(t.Context(), "", "", 10)
 		if err != nil || more || len(list) != 2 || list[1].Login != "bob" {
 			t.Errorf("the users are %v, %v", list, err)
 		}
@@ -301,7 +316,7 @@ func TestUsers(t *testing.T) {
 		for after, more := "", true; more; {
 			var list []identity.UserSummary
 			var err error
-			if list, more, err = s.Users(t.Context(), after, 3); err != nil {
+			if list, more, err = s.Users(t.Context(), "", after, 3); err != nil {
 				t.Fatal(err)
 			}
 			for _, u := range list {
@@ -377,7 +392,7 @@ func TestActionsOfOperators(t *testing.T) {
 	db := storetest.SQLite(t)
 	s := newTeam(t, db, "ann")
 	ctx := audit.By(t.Context(), audit.WayCommand, audit.Actor{Kind: audit.ActorOperator, ID: "0", Name: "root"})
-	must.Get(s.DisableUser(ctx, "ann", false))(t)
+	must.Get(s.DisableUser(ctx, "ann", ""))(t)
 	list := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.AuditEntry, error) { return tx.AuditEntries(store.AuditFilter{Limit: 1}) }))(t)
 	if e := list[0]; e.Way != "command" || e.Actor != "root" || e.ActorKind != "operator" {
 		t.Errorf("got %+v", e)

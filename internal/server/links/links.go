@@ -45,6 +45,14 @@ func (c Console) Derived(externalURL string) bool {
 // SignInPath returns the path of the page that signs a user in once, with the link's secret.
 func SignInPath(key string) string { return "/-/login/link?key=" + url.QueryEscape(key) }
 
+// InvitationPath is the path of the page on which the holder of an invitation joins an organization.
+const InvitationPath = "/-/invitation"
+
+// Invitation returns the URL of an invitation with its secret, or only the path if the console's address is not known.
+func (c Console) Invitation(secret string) string {
+	return string(c) + InvitationPath + "?key=" + url.QueryEscape(secret)
+}
+
 // Stack returns the URL of a stack.
 func (c Console) Stack(org, project, stack string) string { return c.path(org, project, stack) }
 

@@ -46,9 +46,9 @@ func New(db *store.DB, deployments Deployments, log *logrus.Entry) *Service {
 // By is the name that pauses and cancels.
 const By = "the restore of a backup"
 
-// Begin prepares a restored installation before the server serves it: it ends all sessions and pauses the deployments of
-// all organizations. It cancels those that were queued, because they can have run after the backup. Those that an agent
-// had claimed can run now, so it waits for their results.
+// Begin prepares a restored installation before the server serves it: it ends all sessions, sign-in links and invitations, and
+// pauses the deployments of all organizations. It cancels those that were queued, because they can have run after the
+// backup. Those that an agent had claimed can run now, so it waits for their results.
 func (s *Service) Begin(ctx context.Context) error {
 	r, err := s.Read(ctx)
 	if err != nil || r == nil {
@@ -124,18 +124,21 @@ func list(tx *store.Tx, r *Restored) error {
 // piece is the number of rows that one transaction reads or changes.
 const piece = 200
 
+// endSessions removes all sessions, sign-in links and invitations. A link that works once can have been used, or revoked,
+// after the backup.
 func (s *Service) endSessions(ctx context.Context) error {
 	never := time.Now().AddDate(100, 0, 0)
-	for n := int64(piece); n >= piece; {
-		err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) (err error) {
-			n, err = tx.DeleteOldSessions(never, never, piece)
-			return err
-		})
-		if err != nil {
-			return err
+	return s.db.WriteInPieces(ctx, scope.Free, func(tx *store.Tx, limit int) (int64, error) {
+		if err := tx.DeleteOldSignInLinks(never); err != nil {
+			return 0, err
 		}
-	}
-	return nil
+		invitations, err := tx.DeleteOldInvitations(never, limit)
+		if err != nil {
+			return 0, err
+		}
+		sessions, err := tx.DeleteOldSessions(never, never, limit)
+		return max(invitations, sessions), err
+	})
 }
 
 // endUnfinished cancels queued deployments, and treats claimed ones as started.

@@ -81,6 +81,12 @@ func restored(t *testing.T, db *store.DB) {
 		if err := tx.InsertSession(store.Session{ID: "s", Hash: []byte("h"), UserID: "ann", SeenAt: tx.Now(), EndsAt: tx.Now().Add(time.Hour)}); err != nil {
 			return err
 		}
+		if err := tx.InsertSignInLink(store.SignInLink{Hash: []byte("h"), UserID: "ann", CreatedAt: tx.Now(), ExpiresAt: tx.Now().Add(time.Hour)}); err != nil {
+			return err
+		}
+		if err := tx.InsertInvitation(store.Invitation{ID: "i", OrgID: "a", Hash: []byte("h"), CreatedAt: tx.Now(), ExpiresAt: tx.Now().Add(time.Hour)}); err != nil {
+			return err
+		}
 		for status, id := range map[workflow.Status]string{workflow.StatusNotStarted: "queued", workflow.StatusAccepted: "accepted", workflow.StatusRunning: "running", workflow.StatusSucceeded: "ended"} {
 			if err := tx.InsertStack(store.Stack{ID: id, OrgID: "a", Project: "p", Name: id}); err != nil {
 				return err
@@ -137,6 +143,15 @@ func TestRecovery(t *testing.T) {
 		if sessions := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.Session, error) { return tx.SessionsOf("ann") }))(t); len(sessions) > 0 {
 			t.Errorf("the sessions %v remain", sessions)
 		}
+		must.OK(t, db.Read(t.Context(), func(tx *store.Tx) error {
+			// Both can have been used after the backup.
+			_, link := tx.SignInLink([]byte("h"))
+			_, invitation := tx.InvitationByHash([]byte("h"))
+			if !errors.Is(link, store.ErrNotFound) || !errors.Is(invitation, store.ErrNotFound) {
+				t.Errorf("a link remains: %v, %v", link, invitation)
+			}
+			return nil
+		}))
 		for _, id := range []string{"a", "b", "c"} {
 			if !q.paused[id] {
 				t.Errorf("the organization %s is not paused", id)

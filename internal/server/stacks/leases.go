@@ -162,7 +162,7 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 		return store.Update{}, fault.Forbidden("the token is for another update")
 	}
 	if !permitted {
-		return store.Update{}, fault.Forbidden("the user or the access token that started this update may no longer do so, and its token is no longer valid")
+		return store.Update{}, fault.Forbidden("the user or the access token that started this update may no longer do so: the user was disabled or removed, or lost the permission, or the token was revoked. The update ends here; to release the stack, another user can run \"pulumi cancel\"")
 	}
 	return u, nil
 }

@@ -166,9 +166,8 @@ func (tx *Tx) MemberByLogin(orgID, login string) (Member, error) {
 func (tx *Tx) Members(orgID, words, after string, limit int) ([]Member, error) {
 	where, args := "WHERE m.org_id = $1 AND u.login > $2", []any{orgID, after}
 	if words != "" {
-		where += ` AND (LOWER(u.login) LIKE LOWER($3) ESCAPE '\' OR LOWER(u.name) LIKE LOWER($3) ESCAPE '\' OR LOWER(u.email) LIKE LOWER($3) ESCAPE '\')`
-		// The database changes the words, because some of them know only the letters of ASCII.
-		args = append(args, "%"+likeText.Replace(words)+"%")
+		where += " AND " + userContains("u", "$3")
+		args = append(args, containing(words))
 	}
 	return members.All(tx.Tx, fmt.Sprintf("%s ORDER BY u.login LIMIT %d", where, limit), args...)
 }

@@ -2,15 +2,34 @@ package store
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/store/database"
 )
 
-// Users returns up to limit users, ordered by login, whose login follows after. It omits deleted ones.
-func (tx *Tx) Users(after string, limit int) ([]User, error) {
-	return users.All(tx.Tx, fmt.Sprintf("WHERE deleted_at = 0 AND login > $1 ORDER BY login LIMIT %d", limit), after)
+// Users returns up to limit users, ordered by login, whose login follows after. It omits deleted ones. If words is not
+// "", their login, name or email address contains it.
+func (tx *Tx) Users(words, after string, limit int) ([]User, error) {
+	where, args := "WHERE users.deleted_at = 0 AND users.login > $1", []any{after}
+	if words != "" {
+		where += " AND " + userContains("users", "$2")
+		args = append(args, containing(words))
+	}
+	return users.All(tx.Tx, fmt.Sprintf("%s ORDER BY users.login LIMIT %d", where, limit), args...)
 }
+
+// userContains returns a condition on a user: the login, name or email address contains a text, regardless of case.
+// The database changes the case of both, because some of them know only the letters of ASCII.
+func userContains(table, text string) string {
+	var parts []string
+	for _, column := range []string{"login", "name", "email"} {
+		parts = append(parts, fmt.Sprintf(`LOWER(%s.%s) LIKE LOWER(%s) ESCAPE '\'`, table, column, text))
+	}
+	return "(" + strings.Join(parts, " OR ") + ")"
+}
+
+func containing(words string) string { return "%" + likeText.Replace(words) + "%" }
 
 // Membership is a user's role in an organization.
 type Membership struct {
@@ -47,22 +66,19 @@ func (tx *Tx) SetDisabled(id string, at time.Time) error {
 	return users.Update(tx.Tx, User{ID: id, DisabledAt: at}, "disabled_at")
 }
 
-// EndAccess removes a user's sessions, sign-in links and personal tokens, also exchanged ones. It returns the
-// numbers of the sessions and of the tokens.
+// EndAccess removes a user's sessions, sign-in links, invitations to organizations, and personal tokens, also exchanged
+// ones. It returns the numbers of the sessions and of the tokens.
 func (tx *Tx) EndAccess(userID string) (sessions, tokens int64, err error) {
-	if _, err = tx.Exec("DELETE FROM sign_in_links WHERE user_id = $1", userID); err != nil {
-		return 0, 0, err
+	for _, query := range []string{"DELETE FROM sign_in_links WHERE user_id = $1", "DELETE FROM invitations WHERE created_by = $1"} {
+		if _, err = tx.Exec(query, userID); err != nil {
+			return 0, 0, err
+		}
 	}
 	if sessions, err = tx.DeleteSessions(userID, ""); err != nil {
 		return 0, 0, err
 	}
 	tokens, err = tx.Exec("DELETE FROM tokens WHERE user_id = $1 AND kind = 'personal'", userID)
 	return sessions, tokens, err
-}
-
-// CountSharedTokens returns the number of tokens of organizations, teams and pools that a user has created.
-func (tx *Tx) CountSharedTokens(userID string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM tokens WHERE created_by = $1 AND kind IN ('org', 'team', 'pool') AND issuer_id = ''", userID)
 }
 
 // CountSiteAdmins returns the number of administrators of the server who are not disabled.

@@ -43,14 +43,20 @@ const (
 	roles         = "custom roles; a member is admin, member, billing-manager or stack-collaborator"
 	signInAtHosts = "sign-in at git hosts; integrations have tokens or keys of their own"
 	registry      = "a registry of packages, templates and policy packs"
-	invitations   = "invitations; the operator creates users, and an administrator adds members"
+	acceptance    = "this call for invitations; open the link in a browser to accept one"
+	mail          = "invitations by e-mail; make a link and pass it on"
 )
 
 // features are in order: for each request, the first match decides.
 var features = []Feature{
 	{org + "/bulk-transfer", "the transfer of all stacks at once; transfer them one by one", small},
 	{org + "/restore-stack", "the recovery of deleted stacks", later},
-	{org + "/invites/{inviteID}", invitations, later},
+	{org + "/invites/batch", mail, small},
+	{org + "/invites/unverified", mail, small},
+	{"POST " + org + "/invites/link", "", ""},
+	{org + "/invites/{inviteID}/resend", mail, small},
+	{"GET " + org + "/invites/{inviteID}", acceptance, small},
+	{"PATCH " + org + "/invites/{inviteID}", acceptance, small},
 	{"POST " + org + "/roles", roles, later},
 	{org + "/roles/{roleID}", roles, later},
 	{org + "/teams/{team}/roles/{roleID}", roles, later},

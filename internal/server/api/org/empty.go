@@ -11,7 +11,7 @@ import (
 
 // empty lists the routes whose lists are always empty, by the name of the list. Package absent
 // refuses the changes of these lists.
-var empty = map[string]string{"/roles": "roles", "/teams/{team}/roles": "roles", "/invites": "invites"}
+var empty = map[string]string{"/roles": "roles", "/teams/{team}/roles": "roles"}
 
 // registry are the lists of the registry that clients read before they continue without one: pulumi new
 // with the templates of Pulumi, and the resolution of a package with the release of a provider. They show

@@ -1,5 +1,5 @@
-// Package org serves the routes of users, organizations, members, teams, permissions, tokens, agent
-// pools, OIDC issuers and usage.
+// Package org serves the routes of users, organizations, members, invitations, teams, permissions, tokens,
+// agent pools, OIDC issuers and usage.
 package org
 
 import (
@@ -11,7 +11,9 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/oidc"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/storage/usage"
 	"workflowagent/internal/server/store"
@@ -20,8 +22,9 @@ import (
 type userRoutes struct{ identity *identity.Service }
 
 // Register adds the routes of this package.
-func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service, used *usage.Service, log *audit.Service) {
+func Register(rt *web.Router, ids *identity.Service, p *pools.Service, issuers *oidc.Service, used *usage.Service, log *audit.Service, invited *invitations.Service, console links.Console) {
 	users := &userRoutes{ids}
+	(&invitationRoutes{invited, console}).register(rt)
 	users.register(rt)
 	(&memberRoutes{ids}).register(rt)
 	(&teamRoutes{ids}).register(rt)

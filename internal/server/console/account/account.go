@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/identity/signin/openid"
 	"workflowagent/internal/server/identity/signin/passkey"
@@ -22,6 +23,8 @@ type Deps struct {
 	SignIn    *signin.Service
 	Providers *openid.Service
 	Passkeys  *passkey.Service
+	// Invitations let visitors join organizations.
+	Invitations *invitations.Service
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 }
@@ -44,6 +47,9 @@ func Register(site *page.Site, d Deps) {
 	site.Raw("/-/login/passkey", page.Anyone, p.askForPasskey)
 	site.Action("/-/login/passkey", page.Anyone, p.usePasskey)
 	site.Action("/-/logout", page.Anyone, p.logout)
+	site.View(links.InvitationPath, page.Anyone, p.invitation)
+	site.Action(links.InvitationPath+"/accept", page.SignedIn, p.accept)
+	site.Action(links.InvitationPath+"/sign-up", page.Anyone, p.signUp)
 	site.View("/user/settings", page.SignedIn, p.settings)
 	site.Action("/user/settings/preferences", page.SignedIn, p.preferences)
 	site.Action("/user/settings/sessions/{session}/end", page.SignedIn, p.endSession)

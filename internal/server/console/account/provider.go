@@ -79,6 +79,9 @@ func (p *pages) admit(v *page.Visit, done openid.Finished, next string) (page.An
 	if err != nil {
 		return page.Answer{}, p.refuse(v, signin.WayProvider, done.External.Provider+": "+done.External.Subject, err)
 	}
+	if next, err = p.joinFirst(v, who, next); err != nil {
+		return page.Answer{}, err
+	}
 	proof, err := p.SignIn.Vouch(v.Context(), who.User.ID, signin.WayProvider, done.External.Provider, v.Address())
 	if err != nil {
 		return page.Answer{}, err

@@ -27,6 +27,7 @@ type you struct {
 	User       store.User
 	Sessions   []signin.Session
 	Current    string // id of the session
+	Way        string // on which the session began
 	Fresh      bool
 	Passkeys   []store.Passkey
 	Origin     string // of the pages at which passkeys work, or ""
@@ -34,6 +35,11 @@ type you struct {
 	Providers  []openid.Config
 	Theme      string
 	Keys       bool
+}
+
+// onlyWay reports whether an invitation has created the user, who has nothing yet with which to sign in again.
+func (y you) onlyWay() bool {
+	return y.Way == signin.WayInvitation && len(y.Passkeys) == 0 && len(y.Identities) == 0
 }
 
 // provider returns the name of an identity's provider. The operator can have removed it from the file.
@@ -51,7 +57,7 @@ func (p *pages) settings(v *page.Visit) (view.Page, error) { return p.settingsPa
 func (p *pages) settingsPage(v *page.Visit, problem string) (view.Page, error) {
 	ctx, id := v.Context(), v.Who.User.ID
 	y := you{
-		User: v.Who.User, Current: v.Session.ID, Fresh: v.Session.Fresh(time.Now()), Origin: p.Passkeys.Origin(), Providers: p.Providers.Providers(),
+		User: v.Who.User, Current: v.Session.ID, Way: v.Session.Way, Fresh: v.Session.Fresh(time.Now()), Origin: p.Passkeys.Origin(), Providers: p.Providers.Providers(),
 	}
 	var err1, err2, err3 error
 	y.Sessions, err1 = p.SignIn.Sessions(ctx, id)

@@ -107,6 +107,9 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		Title: "Audit log", Section: "activity", Crumbs: []view.Crumb{{Text: "Audit log"}}, Wide: true,
 		Live: []view.Topic{{Channel: audit.Topic, About: cmp.Or(v.Org.ID, audit.ServerPayload)}},
 	}
+	if v.Org.ID == "" {
+		out.Tabs = view.ServerTabs("audit")
+	}
 	f, err := filter(v)
 	if err != nil {
 		if fault.KindOf(err) != fault.KindInvalid {

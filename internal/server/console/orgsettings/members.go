@@ -3,6 +3,7 @@ package orgsettings
 import (
 	"net/url"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -37,6 +38,9 @@ type membersModel struct {
 	Words       string // of the filter
 	First, Next string // paths of other pages
 	Login, Role string // the form
+	// Invitations are those that wait, for administrators.
+	Invitations []store.Invitation
+	Now         time.Time
 }
 
 func (p *pages) members(v *page.Visit) (view.Page, error) {
@@ -49,7 +53,12 @@ func (p *pages) membersPage(v *page.Visit, m membersModel, problem string) (view
 	if err != nil {
 		return view.Page{}, err
 	}
-	m.place, m.List, m.Self, m.Words = at(v), list, v.Who.User.ID, words
+	m.place, m.List, m.Self, m.Words, m.Now = at(v), list, v.Who.User.ID, words, time.Now()
+	if m.Admin {
+		if m.Invitations, err = p.Invitations.List(v.Context(), v.Org.ID); err != nil {
+			return view.Page{}, err
+		}
+	}
 	of := url.Values{}
 	if words != "" {
 		of.Set("q", words)

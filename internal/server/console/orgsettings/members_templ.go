@@ -326,6 +326,14 @@ func members(m membersModel) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if m.Admin {
+			templ_7745c5c3_Err = invitationCards(m).Render(ctx, templ_7745c5c3_Buffer)
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, " ")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
 			templ_7745c5c3_Var17 := templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 				templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 				templ_7745c5c3_Buffer, templ_7745c5c3_IsBuffer := templruntime.GetBuffer(templ_7745c5c3_W)
@@ -362,11 +370,11 @@ func members(m membersModel) templ.Component {
 							}()
 						}
 						ctx = templ.InitializeContext(ctx)
-						templ_7745c5c3_Err = view.InputField(view.Input{Label: "Login", Name: "login", Value: m.Login, Required: true, Hint: "The login of an existing user. The server's operator creates users: workflow-server user create LOGIN. A link to sign in: workflow-server admin sign-in LOGIN"}).Render(ctx, templ_7745c5c3_Buffer)
+						templ_7745c5c3_Err = view.InputField(view.Input{Label: "Login", Name: "login", Value: m.Login, Required: true, Hint: "The login of an existing user. For a new user, make a link, or let the server's operator create the user: workflow-server user create LOGIN"}).Render(ctx, templ_7745c5c3_Buffer)
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, " ")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 30, " ")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}

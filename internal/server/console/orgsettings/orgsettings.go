@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
@@ -23,12 +24,15 @@ import (
 type Deps struct {
 	Deployments *deployments.Service
 	Identity    *identity.Service
+	Invitations *invitations.Service
 	OIDC        *oidc.Service
 	Pools       *pools.Service
 	Webhooks    *webhooks.Service
 	Forges      forges.Deps
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
+	// Console is the console's address for browsers.
+	Console links.Console
 }
 
 type pages struct{ Deps }
@@ -47,6 +51,8 @@ func Register(site *page.Site, d Deps) {
 	site.Action(base+"/members", page.Fresh(admin), p.addMember)
 	site.Action(base+"/members/{user}/role", page.Fresh(admin), p.setRole)
 	site.Action(base+"/members/{user}/remove", admin, p.removeMember)
+	site.Action(base+"/invitations", page.Fresh(admin), p.invite)
+	site.Action(base+"/invitations/{invitation}/revoke", admin, p.revokeInvitation)
 
 	const team = base + "/teams/{team}"
 	site.View(base+"/teams", member, p.teams)

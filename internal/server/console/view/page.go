@@ -62,6 +62,13 @@ func ViewTabs(views []Part, current, page string) []Tab {
 	return Tabs(views, current, func(name ...string) string { return page + "?view=" + name[0] })
 }
 
+// ServerTabs returns the tabs of the pages about the server.
+func ServerTabs(current string) []Tab {
+	return Tabs([]Part{{"", "State"}, {"users", "Users"}, {"audit", "Audit log"}}, current, func(name ...string) string {
+		return links.Path(append([]string{"-", "server"}, name...)...)
+	})
+}
+
 // Topic selects notifications: those of a channel whose payload begins with About.
 type Topic struct{ Channel, About string }
 

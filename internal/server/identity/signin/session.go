@@ -51,10 +51,11 @@ const (
 
 // The ways to sign in.
 const (
-	WayToken    = "token"
-	WayLink     = "link"
-	WayProvider = "provider"
-	WayPasskey  = "passkey"
+	WayToken      = "token"
+	WayLink       = "link"
+	WayProvider   = "provider"
+	WayPasskey    = "passkey"
+	WayInvitation = "invitation" // of a user whom the invitation has created
 )
 
 // Session is a signed-in browser.

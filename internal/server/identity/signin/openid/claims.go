@@ -1,6 +1,7 @@
 package openid
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -43,7 +44,8 @@ func (c claims) email() string {
 func (p *provider) lacks(c claims) bool {
 	_, groups := c[p.GroupsClaim]
 	_, email := c["email"]
-	byGroup := len(p.AllowGroups) > 0 || slices.ContainsFunc(p.Roles, func(r Role) bool { return r.Group != "" })
+	byGroup := len(p.AllowGroups) > 0 || slices.ContainsFunc(p.Roles, func(r Role) bool { return r.Group != "" }) ||
+		slices.ContainsFunc(p.Teams, func(t Team) bool { return t.Group != "" })
 	return byGroup && !groups || len(p.AllowDomains) > 0 && !email
 }
 
@@ -62,7 +64,30 @@ func (p *provider) external(subject string, c claims) identity.External {
 		}
 		e.Roles[r.Organization] = have
 	}
+	e.Teams = p.teams(groups)
 	return e
+}
+
+// teams returns the roles in all teams for which the provider decides, of a user of groups.
+func (p *provider) teams(groups []string) []identity.ExternalTeam {
+	type name struct{ organization, team string }
+	roles := map[name]string{}
+	for _, t := range p.Teams {
+		n := name{t.Organization, t.Team}
+		have := roles[n]
+		if (t.Group == "" || slices.Contains(groups, t.Group)) && (have == "" || stronger(t.Role, have)) {
+			have = t.Role
+		}
+		roles[n] = have
+	}
+	var list []identity.ExternalTeam
+	for n, role := range roles {
+		list = append(list, identity.ExternalTeam{Organization: n.organization, Team: n.team, Role: role})
+	}
+	slices.SortFunc(list, func(a, b identity.ExternalTeam) int {
+		return cmp.Or(cmp.Compare(a.Organization, b.Organization), cmp.Compare(a.Team, b.Team))
+	})
+	return list
 }
 
 func (p *provider) login(c claims) string {

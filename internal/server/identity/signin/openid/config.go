@@ -39,10 +39,14 @@ type Config struct {
 	AllowDomains, AllowGroups []string
 	AllowEveryone             bool
 	Roles                     []Role
+	Teams                     []Team
 }
 
 // Role is a role in an organization for the users of a group, or for all users if the group is "".
 type Role struct{ Group, Organization, Role string }
+
+// Team is a role in a team of an organization for the users of a group, or for all users if the group is "".
+type Team struct{ Group, Organization, Team, Role string }
 
 const (
 	maxFile      = 1 << 20
@@ -125,6 +129,9 @@ func (r *reader) provider(n *yaml.Node) Config {
 		"roles": func(n *yaml.Node) {
 			r.sequence("roles", n, func(item *yaml.Node) { c.Roles = append(c.Roles, r.role(item)) })
 		},
+		"teams": func(n *yaml.Node) {
+			r.sequence("teams", n, func(item *yaml.Node) { c.Teams = append(c.Teams, r.team(item)) })
+		},
 	})
 	c.Name = cmp.Or(c.Name, c.ID)
 	if c.SecretFile != "" {
@@ -196,6 +203,26 @@ func (r *reader) role(n *yaml.Node) (role Role) {
 		r.problem(n, "role: is missing or unknown: use one of %s", strings.Join(identity.Roles(), ", "))
 	}
 	return role
+}
+
+func (r *reader) team(n *yaml.Node) Team {
+	team := Team{Role: identity.RoleMember}
+	r.mapping(n, map[string]func(*yaml.Node){
+		"group":        r.text("group", &team.Group),
+		"organization": r.text("organization", &team.Organization),
+		"team":         r.text("team", &team.Team),
+		"role":         r.text("role", &team.Role),
+	})
+	if team.Organization == "" {
+		r.problem(n, "organization: is missing: name the organization of the team")
+	}
+	if team.Team == "" {
+		r.problem(n, "team: is missing: name a team of the organization")
+	}
+	if team.Role != identity.RoleMember && team.Role != identity.RoleAdmin {
+		r.problem(n, "role: is unknown: use %s or %s", identity.RoleMember, identity.RoleAdmin)
+	}
+	return team
 }
 
 func (r *reader) mapping(n *yaml.Node, keys map[string]func(*yaml.Node)) {

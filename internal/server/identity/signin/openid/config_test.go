@@ -36,6 +36,9 @@ providers:
     roles:
       - {organization: acme, role: member}
       - {group: platform, organization: acme, role: admin}
+    teams:
+      - {group: engineers, organization: acme, team: core}
+      - {group: platform, organization: acme, team: core, role: admin}
   - id: other
     issuer: https://other.example.com/
     client_id: "42"
@@ -47,6 +50,7 @@ providers:
 		SecretFile: filepath.Join(filepath.Dir(path), "secret"), Scopes: []string{"email", "groups"}, GroupsClaim: "roles", LoginClaim: "nickname",
 		AllowDomains: []string{"example.com"}, AllowGroups: []string{"engineers"},
 		Roles: []Role{{"", "acme", "member"}, {"platform", "acme", "admin"}},
+		Teams: []Team{{"engineers", "acme", "core", "member"}, {"platform", "acme", "core", "admin"}},
 	}, {
 		ID: "other", Name: "other", Issuer: "https://other.example.com/", ClientID: "42", Scopes: []string{"profile", "email"},
 		GroupsClaim: "groups", LoginClaim: "preferred_username", AllowEveryone: true,
@@ -86,6 +90,9 @@ func TestLoadRefuses(t *testing.T) {
 		"a missing authority": {good + "    ca_certificate_file: none\n", ":6: ca_certificate_file: "},
 		"an unknown role":     {good + "    roles: [{organization: acme, role: owner}]\n", ":6: role: is missing or unknown"},
 		"no organization":     {good + "    roles: [{group: x, role: admin}]\n", ":6: organization: is missing"},
+		"no team":             {good + "    teams: [{group: x, organization: acme}]\n", ":6: team: is missing"},
+		"a team of no one":    {good + "    teams: [{group: x, team: core}]\n", ":6: organization: is missing"},
+		"a role in a team":    {good + "    teams: [{organization: acme, team: core, role: billing-manager}]\n", ":6: role: is unknown: use member or admin"},
 		"a role in a text":    {good + "    roles: [admin]\n", ":6: is not a list of keys"},
 		"a list as text":      {good + "    name: [x]\n", ":6: name: is not a text"},
 	} {

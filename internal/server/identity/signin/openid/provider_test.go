@@ -111,3 +111,31 @@ func TestRoles(t *testing.T) {
 		t.Errorf("the texts are %v", got)
 	}
 }
+
+func TestTeams(t *testing.T) {
+	p := &provider{Config: Config{GroupsClaim: "groups", AllowEveryone: true, Teams: []Team{
+		{"m", "other", "core", "member"},
+		{"", "acme", "everyone", "member"},
+		{"m", "acme", "core", "member"},
+		{"a", "acme", "core", "admin"},
+	}}}
+	if !p.lacks(claims{}) {
+		t.Error("the groups are not needed")
+	}
+	for groups, want := range map[string]string{
+		"": "acme/core= acme/everyone=member other/core=", "m": "acme/core=member acme/everyone=member other/core=member",
+		"a": "acme/core=admin acme/everyone=member other/core=", "m a": "acme/core=admin acme/everyone=member other/core=member",
+	} {
+		var list []any
+		for g := range strings.FieldsSeq(groups) {
+			list = append(list, g)
+		}
+		var got []string
+		for _, team := range p.external("s", claims{"groups": list}).Teams {
+			got = append(got, team.Organization+"/"+team.Team+"="+team.Role)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("the groups %q give the teams %v, want %s", groups, got, want)
+		}
+	}
+}

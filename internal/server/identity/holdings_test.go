@@ -1,0 +1,171 @@
+package identity_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/store"
+)
+
+// owns gives a user two stacks of acme, one with schedules, and one of everything else. The user created only the first
+// stack.
+func (s team) owns(u store.User) {
+	s.t.Helper()
+	s.write(func(tx *store.Tx) error {
+		now := tx.Now()
+		for _, st := range []store.Stack{{ID: "mine", CreatedBy: u.ID}, {ID: "other"}} {
+			st.OrgID, st.Project, st.Name, st.CreatedAt = s.acme.ID, "p", st.ID, now
+			must.OK(s.t, tx.InsertStack(st))
+		}
+		for id, c := range map[string]store.Schedule{
+			"c1": {StackID: "mine", Actor: "user:" + u.ID}, "c2": {StackID: "other", Actor: "member:" + u.ID},
+			"fired": {StackID: "mine", Actor: "user:" + u.ID, Fired: true}, "c3": {StackID: "mine", Actor: "org:" + s.acme.ID},
+		} {
+			c.ID, c.Kind, c.Cron, c.CreatedAt = id, store.CustomSchedule, "0 3 * * *", now
+			must.OK(s.t, tx.InsertSchedule(c))
+		}
+		must.OK(s.t, tx.InsertWebhook(store.Webhook{ID: "h", OrgID: s.acme.ID, Name: "chat", Actor: "user:" + u.ID, Secret: []byte{}, CreatedAt: now}))
+		must.OK(s.t, tx.InsertIntegration(store.VCSIntegration{
+			ID: "i", OrgID: s.acme.ID, Provider: "gitlab", Name: "main", Options: "{}", Credential: []byte{}, Secret: []byte{}, OldSecret: []byte{}, CreatedBy: u.ID, CreatedAt: now,
+		}))
+		for id, token := range map[string]store.Token{
+			"o": {Kind: store.OrgToken, Name: "robot", CreatedBy: u.ID}, "e": {Kind: store.OrgToken, CreatedBy: u.ID, IssuerID: "x"},
+			"q": {Kind: store.PoolToken, Description: "host", CreatedBy: u.ID},
+		} {
+			token.ID, token.Hash, token.OrgID, token.CreatedAt = id, []byte(id), s.acme.ID, now
+			must.OK(s.t, tx.InsertToken(token))
+		}
+		return nil
+	})
+}
+
+// actors returns the actors of the schedules of both stacks, by id, with an exclamation mark if one is paused.
+func (s team) actors() map[string]string {
+	s.t.Helper()
+	actors := map[string]string{}
+	must.OK(s.t, s.db.Read(s.t.Context(), func(tx *store.Tx) error {
+		for _, stack := range []string{"mine", "other"} {
+			for _, c := range must.Get(tx.Schedules(stack))(s.t) {
+				actors[c.ID] = c.Actor
+				if c.Paused {
+					actors[c.ID] += "!"
+				}
+			}
+		}
+		return nil
+	}))
+	return actors
+}
+
+func TestHandOver(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db, "ann", "bob")
+		ann, bob := must.Get(s.UserByLogin(t.Context(), "ann"))(t), must.Get(s.UserByLogin(t.Context(), "bob"))(t)
+		s.owns(ann)
+		h := must.Get(s.Holdings(t.Context(), "ann"))(t)
+		var list []string
+		for _, v := range h.List {
+			list = append(list, string(v.Kind)+" "+v.Organization+" "+v.Name)
+		}
+		want := []string{"integration acme gitlab/main", "schedule acme p/mine", "schedule acme p/other", "stack acme p/mine", "token acme host", "token acme robot", "webhook acme chat"}
+		if diff := cmp.Diff(want, list); diff != "" || h.String() != "1 stack, 2 schedules, 1 webhook, 1 integration and 2 tokens" || h.Total() != 7 {
+			t.Errorf("ann owns %s (-want +got):\n%s", h, diff)
+		}
+
+		// Who cannot take over, and why nothing changed.
+		must.Get(s.CreateUser(t.Context(), identity.NewUser{Login: "stranger"}))(t)
+		must.OK(t, s.SetStackPermission(t.Context(), s.acme.ID, store.ReadPermission))
+		for to, text := range map[string]string{
+			"": "name the user", "ann": "themselves", "none": "does not exist", "stranger": "stranger does not belong to acme", "bob": "bob may not deploy acme/p/other,",
+		} {
+			if _, err := s.HandOver(t.Context(), "ann", to); fault.KindOf(err) == "" || !strings.Contains(err.Error(), text) {
+				t.Errorf("handing over to %q: %v", to, err)
+			}
+			if to == "" { // is permitted
+				continue
+			}
+			if _, err := s.DisableUser(t.Context(), "ann", to); fault.KindOf(err) == "" || !strings.Contains(err.Error(), text) {
+				t.Errorf("disabling in favor of %q: %v", to, err)
+			}
+		}
+		if !s.authenticates(s.tokens["ann"]) || must.Get(s.Holdings(t.Context(), "ann"))(t).Total() != 7 {
+			t.Error("a refused hand-over changed something")
+		}
+		must.OK(t, s.SetStackPermission(t.Context(), s.acme.ID, store.WritePermission))
+
+		ended, err := s.DisableUser(t.Context(), "ann", "bob")
+		if want := (identity.Ended{Tokens: 1, Login: "ann"}); err != nil || ended != want {
+			t.Errorf("got %+v, %v; want %+v", ended, err, want)
+		}
+		wanted := map[string]string{"c1": "user:" + bob.ID, "c2": "member:" + bob.ID, "c3": "org:" + s.acme.ID}
+		if diff := cmp.Diff(wanted, s.actors()); diff != "" {
+			t.Errorf("schedules (-want +got):\n%s", diff)
+		}
+		if got := must.Get(s.Holdings(t.Context(), "bob"))(t); got.Total() != 7 {
+			t.Errorf("bob owns %s", got)
+		}
+		if got := s.last(s.acme.ID); !strings.HasPrefix(got, "user.handed-over ann ") || !strings.Contains(got, `"objects":7`) || !strings.Contains(got, `"to":"bob"`) {
+			t.Errorf("the audit log of acme ends with %s", got)
+		}
+		// An exchanged token ends by itself.
+		must.OK(t, db.Read(t.Context(), func(tx *store.Tx) error {
+			if e := must.Get(tx.TokenByID("e"))(t); e.CreatedBy != ann.ID {
+				t.Errorf("the exchanged token was handed over: %+v", e)
+			}
+			return nil
+		}))
+		must.Get(s.DeleteUser(t.Context(), "ann", ""))(t)
+	})
+}
+
+// TestSchedulesOfDisabledUsers disables a user without a successor.
+func TestSchedulesOfDisabledUsers(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db, "ann", "bob")
+		ann, bob := must.Get(s.UserByLogin(t.Context(), "ann"))(t), must.Get(s.UserByLogin(t.Context(), "bob"))(t)
+		s.owns(ann)
+		ended, err := s.DisableUser(t.Context(), "ann", "")
+		if want := (identity.Ended{Tokens: 1, Paused: 2, Owned: 7, Login: "ann"}); err != nil || ended != want {
+			t.Errorf("got %+v, %v; want %+v", ended, err, want)
+		}
+		paused := map[string]string{"c1": "user:" + ann.ID + "!", "c2": "member:" + ann.ID + "!", "c3": "org:" + s.acme.ID}
+		if diff := cmp.Diff(paused, s.actors()); diff != "" {
+			t.Errorf("schedules (-want +got):\n%s", diff)
+		}
+		if got := s.last(s.acme.ID); !strings.HasPrefix(got, "schedule.paused ann ") || !strings.Contains(got, `"schedules":2`) {
+			t.Errorf("the audit log of acme ends with %s", got)
+		}
+		// The user can hand over later. The schedules stay paused until a user resumes them.
+		must.Get(s.HandOver(t.Context(), "ann", "bob"))(t)
+		if got := s.actors(); got["c1"] != "user:"+bob.ID+"!" {
+			t.Errorf("the schedules act for %v", got)
+		}
+	})
+}
+
+// TestSuccessorOfLastAdministrator hands over what the last administrator of several organizations owns.
+func TestSuccessorOfLastAdministrator(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db, "ann", "bob")
+		must.Get(s.CreateOrganization(t.Context(), "research", "ann"))(t)
+		if h := must.Get(s.Holdings(t.Context(), "ann"))(t); len(h.Last) != 1 || h.Last[0] != "research" {
+			t.Errorf("ann is the last administrator of %v", h.Last)
+		}
+		if _, err := s.DeleteUser(t.Context(), "ann", "bob"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "bob does not belong to research") {
+			t.Errorf("a successor from outside: %v", err)
+		}
+		// An administrator of the server can always take over.
+		must.Get(s.DeleteUser(t.Context(), "ann", identity.AdminLogin))(t)
+		boss := must.Get(s.UserByLogin(t.Context(), identity.AdminLogin))(t)
+		roles := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) (map[string]string, error) { return tx.RolesOf(boss.ID) }))(t)
+		if len(roles) != 2 || roles[s.acme.ID] != identity.RoleAdmin {
+			t.Errorf("the successor has the roles %v", roles)
+		}
+	})
+}
