@@ -80,8 +80,8 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 
 func (s *Server) ownSubsystems() []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, s.cfg.UpdateLease/10))
-	keep := retention.New(s.db, s.logOf("retention"), retention.Policy{
-		States: s.cfg.KeepStates, StatesFor: s.cfg.KeepStatesFor, LogsFor: s.cfg.KeepLogsFor,
+	keep := retention.New(s.db, s.logOf("retention"), s.stacks, retention.Policy{
+		States: s.cfg.KeepStates, StatesFor: s.cfg.KeepStatesFor, LogsFor: s.cfg.KeepLogsFor, DeletedFor: s.cfg.KeepDeletedStacks,
 	})
 	own := []Subsystem{
 		// Every server runs this, so that a hung server does not block the others.

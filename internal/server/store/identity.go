@@ -119,7 +119,7 @@ func (tx *Tx) Organization(id string) (Organization, error) {
 
 // Organizations returns all organizations, oldest first.
 func (tx *Tx) Organizations() ([]Organization, error) {
-	return organizations.All(tx.Tx, "ORDER BY created_at, id")
+	return organizations.All(tx.Tx, "WHERE id <> '"+deletedOrg+"' ORDER BY created_at, id")
 }
 
 // OrganizationsOf returns the organizations of which a user is a member.
@@ -202,8 +202,8 @@ func (tx *Tx) DemoteOthers(orgID, userID, from, to string) error {
 func (tx *Tx) DeleteMember(orgID, userID string) error {
 	for _, query := range []string{
 		"DELETE FROM team_members WHERE user_id = $2 AND team_id IN (SELECT id FROM teams WHERE org_id = $1)",
-		"DELETE FROM collaborators WHERE user_id = $2 AND stack_id IN (SELECT id FROM stacks WHERE org_id = $1)",
-		"UPDATE stacks SET created_by = '' WHERE created_by = $2 AND org_id = $1",
+		"DELETE FROM collaborators WHERE user_id = $2 AND stack_id IN (SELECT id FROM stack_owners WHERE org_id = $1)",
+		"UPDATE stacks SET created_by = '' WHERE created_by = $2 AND id IN (SELECT id FROM stack_owners WHERE org_id = $1)",
 		"DELETE FROM tokens WHERE user_id = $2 AND org_id = $1 AND kind = 'personal'",
 	} {
 		if _, err := tx.Exec(query, orgID, userID); err != nil {

@@ -49,7 +49,6 @@ const (
 // features are in order: for each request, the first match decides.
 var features = []Feature{
 	{org + "/bulk-transfer", "the transfer of all stacks at once; transfer them one by one", small},
-	{org + "/restore-stack", "the recovery of deleted stacks", later},
 	{org + "/invites/{inviteID}", invitations, later},
 	{"POST " + org + "/roles", roles, later},
 	{org + "/roles/{roleID}", roles, later},
