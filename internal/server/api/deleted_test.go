@@ -32,7 +32,7 @@ func TestRestoreStack(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
 		boss, ann := l.person("boss", "acme", "admin"), l.person("ann", "acme", "member")
 		rival := l.newOrganization("rival")
-		l.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 102}).want(204, nil)
+		l.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 102}).want(200, nil)
 		list := l.deployable("dev")
 		const stack = "/api/stacks/acme/proj/dev"
 		l.run(stack, "update", "a")

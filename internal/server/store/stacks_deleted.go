@@ -8,7 +8,7 @@ import (
 )
 
 // Queries read the stacks that exist from the view live_stacks. A stack that was deleted keeps its row in the table
-// stacks, under another organization and name, and all rows that refer to it; see migration 411. Only what keeps,
+// stacks, under another organization and name, and all rows that refer to it; see migration 600. Only what keeps,
 // measures or removes stored data reads the table.
 
 // deletedOrg is the organization of the rows of deleted stacks. It has no members, and no name finds it. Servers of
