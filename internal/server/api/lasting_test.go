@@ -21,7 +21,7 @@ var endsWithTheToken = map[string][]string{
 		"DELETE /api/orgs/{org}/restore-stack/{stackID}",
 	},
 	"a stack whose settings others have made, and whose schedules are paused": {"POST /api/orgs/{org}/restore-stack/{stackID}"},
-	"an update of the caller's own program, with a lease": {"POST STACK/begin-update", "POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
+	"an update of the caller's own program, with a lease":                     {"POST STACK/begin-update", "POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
 	"a deployment, which starts at once or in its turn": {
 		"POST STACK/deployments", "POST STACK/deployments/{deploymentID}/cancel", "POST STACK/deployments/{deploymentID}/again",
 	},

@@ -91,11 +91,17 @@ func TestWritesToDeletedStacks(t *testing.T) {
 		}
 		before := contents()
 		for name, write := range map[string]func() error{
-			"import":  func() error { _, err := s.service.Import(ctx, s.user, s.stack, state); return err },
-			"rename":  func() error { _, err := s.service.Rename(ctx, s.user, s.stack, "new", ""); return err },
-			"update":  func() error { _, err := s.service.CreateUpdate(ctx, s.user, s.stack, stacks.KindUpdate, stacks.Program{}); return err },
-			"preview": func() error { _, err := s.service.CreateUpdate(ctx, s.user, s.stack, stacks.KindPreview, stacks.Program{}); return err },
-			"config":  func() error { return s.service.SetConfig(ctx, s.stack, `{"a":"b"}`) },
+			"import": func() error { _, err := s.service.Import(ctx, s.user, s.stack, state); return err },
+			"rename": func() error { _, err := s.service.Rename(ctx, s.user, s.stack, "new", ""); return err },
+			"update": func() error {
+				_, err := s.service.CreateUpdate(ctx, s.user, s.stack, stacks.KindUpdate, stacks.Program{})
+				return err
+			},
+			"preview": func() error {
+				_, err := s.service.CreateUpdate(ctx, s.user, s.stack, stacks.KindPreview, stacks.Program{})
+				return err
+			},
+			"config": func() error { return s.service.SetConfig(ctx, s.stack, `{"a":"b"}`) },
 			"annotation": func() error {
 				return s.service.Annotate(ctx, s.user, s.stack, store.Annotation{StackID: s.stack.ID, Kind: "k", Document: "{}"}, 0)
 			},
