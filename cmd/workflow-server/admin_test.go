@@ -284,6 +284,10 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	says("new-"+org, "org", "list")
 	parse(&[]struct{ FormerNames []string }{}, "org", "list")
 	says("STACK", "stack", "list")
+	says("REMOVED AFTER", "stack", "deleted")
+	parse(&[]struct{}{}, "stack", "deleted", "--org", org)
+	refuses(program.ExitNone, "no deleted stack has the name", "stack", "restore", "organization/p/s", "--as", "t")
+	refuses(program.ExitNone, "no deleted stack has the id", "stack", "purge", "none")
 	parse(&[]struct{}{}, "stack", "list", "--org", org)
 	refuses(program.ExitNone, "does not exist", "stack", "transfer", "organization/p/s", org)
 

@@ -15,10 +15,10 @@ import (
 func newStackCommand(s source) *cobra.Command {
 	return operator.Group(
 		&cobra.Command{
-			Use: "stack", Short: "List stacks, and move them between organizations", Long: "List stacks, and move them between organizations.\n\n" + through,
+			Use: "stack", Short: "List, move and restore stacks", Long: "List stacks, move them between organizations, and restore deleted ones.\n\n" + through,
 			Example: "  workflow-server stack list",
 		},
-		newStackListCommand(s), newStackTransferCommand(s),
+		newStackListCommand(s), newStackTransferCommand(s), newStackDeletedCommand(s), newStackRestoreCommand(s), newStackPurgeCommand(s),
 	)
 }
 
@@ -69,6 +69,75 @@ of an integration. Programs and the CLI must use its new name.`,
 			return err
 		}
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Moved %s to %s.\n", stack, to)
+		return err
+	})
+}
+
+func newStackDeletedCommand(s source) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "deleted",
+		Short: "List the deleted stacks",
+		Long: `List the deleted stacks that can be restored, of each organization the newest 1000. The server removes
+a deleted stack after the time keep_deleted_stacks.`,
+		Example: `  workflow-server stack deleted
+  workflow-server stack deleted --org research --json`,
+		Args: operator.NoArgs,
+	}
+	org, asJSON := orgFlag(cmd, "organization of the stacks (default: all)"), jsonFlag(cmd)
+	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
+		list, err := admin.DeletedStacks.Do(ctx, c, admin.DeletedIn{Organization: *org})
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return operator.PrintJSON(cmd.OutOrStdout(), list)
+		}
+		var rows [][]string
+		for _, d := range list {
+			rows = append(rows, []string{d.Ref(), d.ID, number(d.Version), number(d.Resources), at(&d.Deleted), d.DeletedBy, at(&d.PurgedAfter)})
+		}
+		return operator.PrintTable(cmd.OutOrStdout(), "STACK|ID|VERSION|RESOURCES|DELETED|BY|REMOVED AFTER", rows)
+	})
+}
+
+const deletedStackArg = "the deleted stack, as ORGANIZATION/PROJECT/STACK or as its id,"
+
+func newStackRestoreCommand(s source) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore STACK",
+		Short: "Restore a deleted stack",
+		Long: `Restore a deleted stack, named as ORGANIZATION/PROJECT/STACK or by its id, with its history, tags,
+configuration, secrets, permissions, settings and deployments. Its schedules are paused. If another
+stack has the name, give the restored one a new name with --as.`,
+		Example: `  workflow-server stack restore organization/website/prod
+  workflow-server stack restore organization/website/prod --as prod-before`,
+		Args: operator.OneArg(deletedStackArg),
+	}
+	as := cmd.Flags().String("as", "", "new name of the stack (default: its last name)")
+	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
+		restored, err := admin.RestoreStack.Do(ctx, c, admin.Restoration{Stack: cmd.Flags().Arg(0), Name: *as})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s. Its schedules are paused.\n", restored.Stack)
+		return err
+	})
+}
+
+func newStackPurgeCommand(s source) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "purge STACK",
+		Short: "Remove a deleted stack for good",
+		Long: `Remove the history, states and secrets of a deleted stack, named as ORGANIZATION/PROJECT/STACK or by
+its id, now. It cannot be restored afterwards.`,
+		Example: "  workflow-server stack purge organization/website/prod",
+		Args:    operator.OneArg(deletedStackArg),
+	}
+	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
+		if _, err := admin.PurgeStack.Do(ctx, c, admin.DeletedStackOf{Stack: cmd.Flags().Arg(0)}); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Removed %s.\n", cmd.Flags().Arg(0))
 		return err
 	})
 }

@@ -147,7 +147,7 @@ func openDirectly(ctx context.Context, cfg config.Config, version, onBehalf stri
 	service := admin.New(db, admin.Services{
 		Identity: ids, Sessions: signin.New(db, signin.Options{Log: log, Identity: ids}), Pools: pools.New(db, log), Console: console,
 		Backups: newBackups(cfg, db, version, log),
-		Stacks:  stacks.New(db, stacks.Options{Log: log, Quota: quota.New(db, log, cfg.Quota), ExternalURL: cfg.ExternalURL, Console: console}),
+		Stacks:  stacks.New(db, stacks.Options{Log: log, Quota: quota.New(db, log, cfg.Quota), ExternalURL: cfg.ExternalURL, Console: console, KeepDeleted: cfg.KeepDeletedStacks}),
 	})
 	return direct{service, uid, onBehalf}, db.Close, nil
 }

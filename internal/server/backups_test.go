@@ -166,8 +166,8 @@ func TestBackupOfRunningServer(t *testing.T) {
 	}
 }
 
-// TestHeldWork checks that the work of a restored server that acts outside of it waits for the release, and that no other
-// work does.
+// TestHeldWork checks that the work of a restored server that acts outside of it, or removes old data, waits for the
+// release, and that no other work does.
 func TestHeldWork(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	s := must.Get(New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), io.Discard))(t)

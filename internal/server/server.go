@@ -132,7 +132,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	s.metrics.MustRegister(s.quota)
 	s.stacks = stacks.New(s.db, stacks.Options{
 		Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory, Quota: s.quota, ExternalURL: s.cfg.ExternalURL,
-		Console: s.cfg.Console(),
+		Console: s.cfg.Console(), KeepDeleted: s.cfg.KeepDeletedStacks,
 	})
 	if err := s.bootstrap(ctx, notices); err != nil {
 		return nil, err
@@ -298,7 +298,7 @@ func (s *Server) newDeployments(poolService *pools.Service, forges *integrations
 		Sweep: min(5*time.Second, max(50*time.Millisecond, min(cfg.JobLease/5, cfg.JobLost/5, cfg.UpdateLease/20))),
 	})
 	s.stacks.Follow(stacks.Hooks{
-		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
+		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, StackDeleted: service.StackDeleted, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
 	})
 	return service
 }

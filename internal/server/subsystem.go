@@ -30,9 +30,9 @@ func (s *Server) Only(names ...string) {
 	s.subsystems = slices.DeleteFunc(s.subsystems, func(sub Subsystem) bool { return !slices.Contains(names, sub.Name) })
 }
 
-// held are the subsystems that start deployments or change something outside of the server. A restored server does not
-// run them before its release.
-var held = []string{"schedules", "webhooks", "forge-events", "forge-polls", "forge-reports", "review-stacks"}
+// held are the subsystems that start deployments or change something outside of the server, and the one that removes what
+// has become old since the backup. A restored server does not run them before its release.
+var held = []string{"schedules", "webhooks", "forge-events", "forge-polls", "forge-reports", "review-stacks", "retention"}
 
 func (s *Server) hold(r *recovery.Service) {
 	for i, sub := range s.subsystems {
@@ -80,8 +80,8 @@ func every(ctx context.Context, interval time.Duration, work func(context.Contex
 
 func (s *Server) ownSubsystems() []Subsystem {
 	sweep := min(30*time.Second, max(100*time.Millisecond, s.cfg.UpdateLease/10))
-	keep := retention.New(s.db, s.logOf("retention"), retention.Policy{
-		States: s.cfg.KeepStates, StatesFor: s.cfg.KeepStatesFor, LogsFor: s.cfg.KeepLogsFor,
+	keep := retention.New(s.db, s.logOf("retention"), s.stacks, retention.Policy{
+		States: s.cfg.KeepStates, StatesFor: s.cfg.KeepStatesFor, LogsFor: s.cfg.KeepLogsFor, DeletedFor: s.cfg.KeepDeletedStacks,
 	})
 	own := []Subsystem{
 		// Every server runs this, so that a hung server does not block the others.

@@ -32,7 +32,7 @@ func webhook(key string) []owner      { return []owner{{scope.LevelWebhook, key}
 func agent(key string) []owner        { return []owner{{scope.LevelAgent, key}} }
 
 const (
-	orgOfStack       = "(SELECT org_id FROM stacks WHERE id = r.stack_id)"
+	orgOfStack       = "(SELECT org_id FROM stack_owners WHERE id = r.stack_id)"
 	orgOfPool        = "(SELECT org_id FROM agent_pools WHERE id = r.pool_id)"
 	orgOfIntegration = "(SELECT org_id FROM vcs_integrations WHERE id = r.integration_id)"
 	orgOfRepository  = "(SELECT i.org_id FROM vcs_repos p JOIN vcs_integrations i ON i.id = p.integration_id WHERE p.id = r.repo_id)"
@@ -54,6 +54,7 @@ var tables = map[string]table{
 	},
 	"audit_entries":       everything("entries are added, or count reads in one statement"),
 	"collaborators":       {owners: stack("r.stack_id"), org: orgOfStack},
+	"deleted_stacks":      {owners: stack("r.stack_id"), org: "r.org_id"},
 	"deployment_briefs":   {owners: stack(stackOfDeploy)},
 	"deployment_keys":     {owners: stack("r.stack_id"), org: orgOfStack, expire: true, why: "old keys"},
 	"deployment_settings": {owners: stack("r.stack_id"), org: orgOfStack},
@@ -93,7 +94,7 @@ var tables = map[string]table{
 	"stack_queues":      {owners: stack("r.stack_id"), org: orgOfStack},
 	"stack_references":  {owners: stack("r.stack_id"), org: orgOfStack},
 	"stack_tags":        {owners: stack("r.stack_id"), org: orgOfStack},
-	"stacks":            {owners: stack("r.id"), org: "r.org_id", added: true},
+	"stacks":            {owners: stack("r.id"), org: "(SELECT COALESCE(MAX(org_id), r.org_id) FROM deleted_stacks WHERE stack_id = r.id)", added: true},
 	"states":            {owners: stack("r.stack_id"), org: orgOfStack},
 	"team_members":      {owners: organization("(SELECT org_id FROM teams WHERE id = r.team_id)")},
 	"team_stacks":       {owners: append(organization("(SELECT org_id FROM teams WHERE id = r.team_id)"), stack("(SELECT r.stack_id FROM teams WHERE id = r.team_id)")...)},

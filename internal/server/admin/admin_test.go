@@ -37,7 +37,7 @@ func newSite(t *testing.T, db *store.DB) site {
 	must.OK(t, ids.Bootstrap(t.Context(), "acme", func(string) error { return nil }))
 	return site{t: t, db: db, ids: ids, Service: admin.New(db, admin.Services{
 		Identity: ids, Sessions: signin.New(db, signin.Options{Log: storetest.Log(), Identity: ids}), Pools: pools.New(db, storetest.Log()),
-		Stacks: stacks.New(db, stacks.Options{Log: storetest.Log()}), Console: "https://console.test",
+		Stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), KeepDeleted: time.Hour}), Console: "https://console.test",
 	})}
 }
 
@@ -328,4 +328,44 @@ func TestOtherVersions(t *testing.T) {
 	if list := do(s, admin.ListPools, admin.PoolsOf{}); len(list) != 0 {
 		t.Errorf("the pools are %+v", list)
 	}
+}
+
+func TestDeletedStacks(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newSite(t, db)
+		create := func(id, name string) {
+			t.Helper()
+			must.OK(t, db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+				acme := must.Get(tx.OrganizationByName("acme"))(t)
+				must.OK(t, tx.InsertStack(store.Stack{ID: id, OrgID: acme.ID, Project: "p", Name: name, CreatedAt: tx.Now()}))
+				return tx.DeleteStack(id, "ann")
+			}))
+		}
+		create("first", "s")
+		list := do(s, admin.DeletedStacks, admin.DeletedIn{})
+		if len(list) != 1 || list[0].Ref() != "acme/p/s" || list[0].ID != "first" || list[0].DeletedBy != "ann" || list[0].PurgedAfter.Sub(list[0].Deleted) != time.Hour {
+			t.Errorf("the deleted stacks are %+v", list)
+		}
+		do(s, admin.CreateOrganization, admin.NewOrganization{Name: "research", Admin: "admin"})
+		if list := do(s, admin.DeletedStacks, admin.DeletedIn{Organization: "research"}); len(list) > 0 {
+			t.Errorf("the deleted stacks of another organization are %+v", list)
+		}
+		create("second", "s")
+		refuses(s, admin.RestoreStack, admin.Restoration{Stack: "acme/p/s"}, fault.KindConflict, "2 deleted stacks have the name acme/p/s")
+		refuses(s, admin.RestoreStack, admin.Restoration{Stack: "research/p/s"}, fault.KindNotFound, "no deleted stack has the name")
+		refuses(s, admin.RestoreStack, admin.Restoration{Stack: "third"}, fault.KindNotFound, "no deleted stack has the id")
+		do(s, admin.RenameOrganization, admin.NewName{Name: "acme", To: "umbrella"})
+		if r := do(s, admin.RestoreStack, admin.Restoration{Stack: "first"}); r.Stack != "umbrella/p/s" {
+			t.Errorf("restored %+v", r)
+		}
+		refuses(s, admin.RestoreStack, admin.Restoration{Stack: "acme/p/s"}, fault.KindConflict, "already exists")
+		if r := do(s, admin.RestoreStack, admin.Restoration{Stack: "acme/p/s", Name: "t"}); r.Stack != "umbrella/p/t" {
+			t.Errorf("restored %+v", r)
+		}
+		create("fourth", "u")
+		do(s, admin.PurgeStack, admin.DeletedStackOf{Stack: "umbrella/p/u"})
+		if list := do(s, admin.DeletedStacks, admin.DeletedIn{}); len(list) > 0 {
+			t.Errorf("after all: %+v", list)
+		}
+	})
 }

@@ -14,6 +14,9 @@ import (
 var (
 	ListStacks    = Operation[StacksOf, Page[Stack]]{"stack-list", (*Service).listStacks}
 	TransferStack = Operation[Transfer, None]{"stack-transfer", (*Service).transferStack}
+	DeletedStacks = Operation[DeletedIn, []DeletedStack]{"stack-deleted", (*Service).deletedStacks}
+	RestoreStack  = Operation[Restoration, Restored]{"stack-restore", (*Service).restoreStack}
+	PurgeStack    = Operation[DeletedStackOf, None]{"stack-purge", (*Service).purgeStack}
 )
 
 // StacksOf selects the stacks of an organization, or all if it is "".

@@ -248,6 +248,13 @@ func (a *auditor) changeStack() {
 	a.change("POST", "/api/orgs", map[string]string{"name": "rival"}, nil)
 	a.change("POST", "/api/stacks/acme/proj/prod/transfer", map[string]string{"toOrg": "rival"}, nil)
 	a.change("DELETE", "/api/stacks/rival/proj/prod", nil, nil)
+	const restore = "/api/orgs/rival/restore-stack"
+	var deleted struct{ DeletedStacks []struct{ ID string } }
+	a.do("GET", restore, nil).want(200, &deleted)
+	id := deleted.DeletedStacks[0].ID
+	a.change("POST", restore+"/"+id, map[string]string{"stackName": "prod"}, nil)
+	a.change("DELETE", "/api/stacks/rival/proj/prod", nil, nil)
+	a.change("DELETE", restore+"/"+id, nil, nil)
 }
 
 func (a *auditor) changeDeployments() {

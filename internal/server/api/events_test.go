@@ -136,9 +136,9 @@ func TestEventNumbersAreBounded(t *testing.T) {
 	})
 }
 
-// TestDeletingAStackLeavesTheWriterToOthers checks that the writes of another tenant run while a
-// stack with many events is deleted.
-func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
+// TestPurgingAStackLeavesTheWriterToOthers checks that the writes of another tenant run while a
+// stack with many events is purged.
+func TestPurgingAStackLeavesTheWriterToOthers(t *testing.T) {
 	f := newFixture(t, options{})
 	path := f.stack("dev")
 	u := f.start(path, "update")
@@ -151,8 +151,12 @@ func TestDeletingAStackLeavesTheWriterToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.send("POST", "/complete", map[string]string{"status": "succeeded"}).want(204, nil)
+	f.do("DELETE", path, nil).want(204, nil)
+	const deleted = "/api/orgs/acme/restore-stack"
+	var list struct{ DeletedStacks []struct{ ID string } }
+	f.do("GET", deleted, nil).want(200, &list)
 	done := make(chan answer, 1)
-	go func() { done <- f.do("DELETE", path, nil) }()
+	go func() { done <- f.do("DELETE", deleted+"/"+list.DeletedStacks[0].ID, nil) }()
 	seen := map[string]bool{}
 	for running := true; running; {
 		select {

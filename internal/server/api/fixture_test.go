@@ -94,7 +94,7 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	limit := quota.New(db, storetest.Log(), o.quota)
 	f := &fixture{
 		t: t, db: db, identity: identity.New(db, storetest.Log()), runnerDir: t.TempDir(),
-		stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets, Lease: o.lease, Quota: limit, ExternalURL: "http://server.test"}),
+		stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), Secrets: secrets, Lease: o.lease, Quota: limit, ExternalURL: "http://server.test", KeepDeleted: 720 * time.Hour}),
 	}
 	if !o.restarted {
 		err = f.identity.Bootstrap(t.Context(), "acme", func(text string) error { f.admin = text; return nil })

@@ -103,7 +103,7 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 		return id
 	}
 	foreign := map[string][]string{}
-	for _, name := range []string{"deploymentID", "poolID", "jobID", "updateID", "issuerID", "policyID", "integration"} {
+	for _, name := range []string{"deploymentID", "poolID", "jobID", "updateID", "issuerID", "policyID", "integration", "stackID"} {
 		foreign[name] = []string{theirs.names[name]}
 	}
 	for _, tok := range []store.Token{

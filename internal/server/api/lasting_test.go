@@ -18,8 +18,10 @@ var endsWithTheToken = map[string][]string{
 	"state, which does nothing by itself": {
 		"POST /api/stacks/{org}/{project}", "DELETE STACK", "POST STACK/rename", "POST STACK/import", "PUT STACK/config", "DELETE STACK/config",
 		"PATCH STACK/tags", "POST STACK/tags", "PATCH STACK/tags/{tag}", "DELETE STACK/tags/{tag}", "PATCH STACK/annotations/{kind}",
+		"DELETE /api/orgs/{org}/restore-stack/{stackID}",
 	},
-	"an update of the caller's own program, with a lease": {"POST STACK/begin-update", "POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
+	"a stack whose settings others have made, and whose schedules are paused": {"POST /api/orgs/{org}/restore-stack/{stackID}"},
+	"an update of the caller's own program, with a lease":                     {"POST STACK/begin-update", "POST STACK/UPDATE", "POST STACK/UPDATE/{updateID}", "POST STACK/UPDATE/{updateID}/cancel"},
 	"a deployment, which starts at once or in its turn": {
 		"POST STACK/deployments", "POST STACK/deployments/{deploymentID}/cancel", "POST STACK/deployments/{deploymentID}/again",
 	},

@@ -53,7 +53,7 @@ var matrixCalls = map[string][]string{
 		"GET /api/orgs/acme", "GET /api/orgs/acme/metadata", "GET /api/orgs/acme/members", "GET /api/orgs/acme/teams", "GET /api/orgs/acme/teams/readers",
 		"GET /api/orgs/acme/members/admin/teams", "GET /api/orgs/acme/agent-pools", "GET /api/orgs/acme/deployments",
 		"GET /api/orgs/acme/resources/summary", "GET /api/orgs/acme/deployments/summary", "GET /api/orgs/acme/deployments/usagereport",
-		"GET INTEGRATIONS",
+		"GET INTEGRATIONS", "GET /api/orgs/acme/restore-stack", "POST /api/orgs/acme/restore-stack/none",
 	},
 	"create stacks": {"POST /api/stacks/acme/proj"},
 	"administer": {
@@ -61,6 +61,7 @@ var matrixCalls = map[string][]string{
 		"POST /api/orgs/acme/teams/pulumi", "DELETE /api/orgs/acme/teams/none", "GET /api/orgs/acme/tokens", "POST /api/orgs/acme/tokens",
 		"GET /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/teams/readers/tokens", "POST /api/orgs/acme/agent-pools",
 		"GET /api/orgs/acme/oidc/issuers", "POST /api/orgs/acme/oidc/issuers", "PATCH /api/orgs/acme", "POST /api/orgs/acme/deployments/resume", "GET /api/orgs/acme/restore", "POST /api/orgs/acme/restore/release",
+		"DELETE /api/orgs/acme/restore-stack/none",
 		"GET /api/orgs/acme/hooks", "GET /api/orgs/acme/hooks/none", "GET /api/orgs/acme/hooks/none/deliveries", "POST /api/orgs/acme/hooks",
 		"PATCH /api/orgs/acme/hooks/none", "DELETE /api/orgs/acme/hooks/none", "POST /api/orgs/acme/hooks/none/ping",
 		"POST /api/orgs/acme/hooks/none/deliveries/none/redeliver",

@@ -33,7 +33,7 @@ func TestExpiredContentsNameTheSetting(t *testing.T) {
 		u.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
 		l.do("POST", path+"/import", state(2)).want(200, nil)
 
-		sweeper := retention.New(l.db, storetest.Log(), retention.Policy{States: 1, StatesFor: time.Nanosecond, LogsFor: time.Nanosecond})
+		sweeper := retention.New(l.db, storetest.Log(), l.stacks, retention.Policy{States: 1, StatesFor: time.Nanosecond, LogsFor: time.Nanosecond})
 		if err := sweeper.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestUnstartedUpdatesExpire(t *testing.T) {
 		return err
 	})
 	if err == nil {
-		err = retention.New(f.db, storetest.Log(), retention.Policy{}).Sweep(t.Context())
+		err = retention.New(f.db, storetest.Log(), f.stacks, retention.Policy{}).Sweep(t.Context())
 	}
 	if err != nil {
 		t.Fatal(err)

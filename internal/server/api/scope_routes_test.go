@@ -107,6 +107,7 @@ var routesWithoutStack = map[string][]string{
 		"POST /api/orgs/{org}/oidc/issuers/{issuerID}/regenerate-thumbprints",
 		"GET /api/orgs/{org}/auth/policies/oidcissuers/{issuerID}", "PATCH /api/orgs/{org}/auth/policies/{policyID}",
 		"HEAD /api/stacks/{org}/{project}", "POST /api/stacks/{org}/{project}",
+		"GET /api/orgs/{org}/restore-stack", "POST /api/orgs/{org}/restore-stack/{stackID}", "DELETE /api/orgs/{org}/restore-stack/{stackID}",
 	},
 	"agents": {
 		"GET /api/deployments/poll", "GET /api/deployments/{deploymentID}/status", "GET /api/agent-pools/self/load",

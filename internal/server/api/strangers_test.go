@@ -61,6 +61,11 @@ func (l *lab) tenant(org, admin string) tenant {
 	}, 200, &issuer)
 	send("GET", "/api/orgs/"+org+"/auth/policies/oidcissuers/"+issuer.ID, nil, 200, &policy)
 	send("POST", "/api/orgs/"+org+"/teams/pulumi", map[string]any{"name": "team"}, 201, nil)
+	const gone = "gone"
+	send("POST", "/api/stacks/"+org+"/proj", map[string]any{"stackName": gone}, 200, nil)
+	send("DELETE", "/api/stacks/"+org+"/proj/"+gone, nil, 204, nil)
+	var deleted struct{ DeletedStacks []struct{ ProgramID string } }
+	send("GET", "/api/orgs/"+org+"/restore-stack", nil, 200, &deleted)
 	var made struct{ ID string }
 	send("POST", "/api/console/orgs/"+org+"/integrations/custom", map[string]any{"name": "git", "baseUrl": "https://git.example"}, 201, &made)
 	var update struct{ UpdateID string }
@@ -73,6 +78,7 @@ func (l *lab) tenant(org, admin string) tenant {
 			"jobID": claimed.Job.JobID, "step": "1", "updateID": update.UpdateID, "version": "1",
 			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID, "hook": "none", "event": "none", "scheduleID": "none", "driftRunId": "none",
 			"kind": "team", "urn": "urn", "integration": made.ID, "repo": "o%2Fr", "number": "7", "id": made.ID,
+			"stackID": deleted.DeletedStacks[0].ProgramID,
 		},
 		auth: map[string]string{
 			"administrator":                  admin,

@@ -45,6 +45,8 @@ const (
 	StackRenamed           Action = "stack.renamed"
 	StackTransferred       Action = "stack.transferred"
 	StackDeleted           Action = "stack.deleted"
+	StackRestored          Action = "stack.restored"
+	StackPurged            Action = "stack.purged"
 	StackOwnerChanged      Action = "stack.owner-changed"
 	StackPermissionChanged Action = "stack.permission-changed"
 	StackTagsChanged       Action = "stack.tags-changed"
@@ -93,7 +95,7 @@ var actions = []Action{
 	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRoleKept, MemberRemoved,
 	InvitationMade, InvitationRevoked, TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
-	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted,
+	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted, StackRestored, StackPurged,
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,
 	DeploymentCreated, DeploymentCancelled, DeploymentForced, CacheCleared, DeploymentsPaused, DeploymentsResumed,

@@ -62,6 +62,7 @@ func newSite(t *testing.T, db *store.DB) site {
 	for i := range 3 {
 		s.addStack(fmt.Sprint("s", i))
 	}
+	s.write(func(tx *store.Tx) error { return tx.DeleteStack("s2", "ann") }) // can be restored, so backups contain it
 	return s
 }
 

@@ -62,6 +62,7 @@ type Config struct {
 	KeepStates           int64
 	KeepStatesFor        time.Duration // 0 means forever
 	KeepLogsFor          time.Duration // 0 means forever
+	KeepDeletedStacks    time.Duration // 0 means not at all
 	Quota                int64         // 0 means no limit
 	BackupSchedule       string        // "" means none
 	BackupDirectory      string        // "" is a directory in DataDir

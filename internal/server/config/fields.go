@@ -237,6 +237,9 @@ func storageFields(c *Config) []settings.Field {
 		Doc: `The age at which the server removes the logs of deployments and the events of updates. The
 default is 180 days; 0s means never.`,
 	}, {
+		Key: "keep_deleted_stacks", Value: &c.KeepDeletedStacks, Default: "720h",
+		Doc: `The time for which deleted stacks can be restored. The default is 30 days; 0s means not at all.`,
+	}, {
 		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota), DefaultText: "no limit", Example: "50g",
 		Doc: `The size of what each organization may store; see server-storage.md.`,
 	}}

@@ -227,7 +227,12 @@ func (a *auditor) changeStack() {
 	}
 	a.change("STACK/settings/options/transfer", "to", "rival", "confirm", "proj/dev")
 	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
+	const deleted = "/{org}/-/stacks/deleted"
 	a.change("STACK/settings/options/delete", "confirm", "proj/dev")
+	id := a.found("/acme/-/stacks/deleted", `deleted/([^/"]+)/restore`)
+	a.change(deleted+"/{deleted}/restore "+id, "name", "dev")
+	a.change("STACK/settings/options/delete", "confirm", "proj/dev")
+	a.change(deleted + "/{deleted}/purge " + id)
 }
 
 // deployment returns the id of the newest deployment.

@@ -36,7 +36,7 @@ var matrixRoutes = map[string][]string{
 	},
 	"home": {
 		"GET /{org}", "GET /{org}/{project}", "GET /{org}/-/stacks", "GET /{org}/-/deployments", "POST /{org}/-/deployments/cancel",
-		"GET /{org}/-/schedules",
+		"GET /{org}/-/schedules", "GET /{org}/-/stacks/deleted", "POST /{org}/-/stacks/deleted/{deleted}/restore",
 	},
 	"see": {
 		"GET /{org}/-/pools", "GET /{org}/-/pools/{pool}", "GET /{org}/-/pools/{pool}/agents/{agent}", "GET /{org}/-/settings",
@@ -47,6 +47,7 @@ var matrixRoutes = map[string][]string{
 	"administer": {
 		"POST /{org}/-/deployments/pause", "POST /{org}/-/deployments/resume", "GET /{org}/-/audit", "GET /{org}/-/audit/export",
 		"GET /{org}/-/restore", "POST /{org}/-/restore/release",
+		"POST /{org}/-/stacks/deleted/{deleted}/purge",
 		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit",
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
 		"POST /{org}/-/pools/{pool}/agents/{agent}/drain", "POST /{org}/-/pools/{pool}/agents/{agent}/resume",
@@ -101,7 +102,7 @@ const stackPattern = "/{org}/{project}/{stack}"
 var recentRoutes = []string{
 	"GET /cli-login", "POST /cli-login", "POST /user/settings/tokens", "GET /user/settings/passkeys/new", "POST /user/settings/passkeys",
 	"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
-	"POST /{org}/-/pools", "POST /{org}/-/pools/{pool}/delete",
+	"POST /{org}/-/pools", "POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/stacks/deleted/{deleted}/purge",
 	"POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/settings/permission", "POST /{org}/-/settings/members", "POST /{org}/-/settings/invitations",
 	"POST /{org}/-/settings/members/{user}/role", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/members",
 	"POST /{org}/-/settings/teams/{team}/stacks", "POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/tokens",
@@ -286,7 +287,7 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 		"{org}", "acme", "{project}", "proj", "{stack}", v.stack, "{team}", team, "{version}", "1", "{step}", "0", "{update}", "none", "{urn}", "none",
 		"{pool}", "none", "{token}", "none", "{agent}", "none", "{session}", "none", "{user}", "none", "{issuer}", "none", "{hook}", "none",
 		"{schedule}", "none", "{action}", "none", "{provider}", "none", "{passkey}", "none", "{integration}", "none",
-		"{invitation}", "none",
+		"{invitation}", "none", "{deleted}", "none",
 	).Replace(path)
 	var form url.Values
 	if method == http.MethodPost {

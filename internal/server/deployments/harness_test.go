@@ -67,7 +67,7 @@ func (p *plant) build(o deployments.Options) {
 	p.pools = pools.New(p.db, storetest.Log())
 	o.Log, o.Secrets, o.Updates, o.Pools, o.ExternalURL = storetest.Log(), secrets, p.stacks, p.pools, "http://server.test"
 	p.service = deployments.New(p.db, o)
-	p.stacks.Follow(stacks.Hooks{LinkUpdate: p.service.LinkUpdate, MayWrite: p.service.MayWrite, UpdateFinished: p.service.UpdateFinished})
+	p.stacks.Follow(stacks.Hooks{LinkUpdate: p.service.LinkUpdate, MayWrite: p.service.MayWrite, StackDeleted: p.service.StackDeleted, UpdateFinished: p.service.UpdateFinished})
 }
 
 func (p *plant) run() {

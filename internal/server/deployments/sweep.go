@@ -167,13 +167,28 @@ func (s *Service) sweepQueue(ctx context.Context) error {
 		},
 	}
 	return s.sweepJobs(ctx, stale, func(tx *store.Tx, job store.Job, now time.Time) error {
-		reason, text := workflow.ReasonCancelled, "Skipped: the stack was deleted."
+		reason, text := workflow.ReasonCancelled, textDeleted
 		if now.Sub(job.QueuedAt) > s.opts.QueueTimeout {
 			reason = workflow.ReasonQueueTimeout
 			text = fmt.Sprintf("Skipped: no agent claimed the deployment within %s.", s.opts.QueueTimeout)
 		}
 		return s.skip(tx, job, reason, text, now)
 	})
+}
+
+// textDeleted is the note of a queued deployment whose stack was deleted.
+const textDeleted = "Skipped: the stack was deleted."
+
+// StackDeleted skips the queued deployments of a stack, so that none starts if the stack is restored. The caller's
+// transaction must hold the stack.
+func (s *Service) StackDeleted(tx *store.Tx, st store.Stack) error {
+	queued, err := tx.QueuedJobsOfStack(st.ID)
+	for _, j := range queued {
+		if err == nil {
+			err = s.skip(tx, j, workflow.ReasonCancelled, textDeleted, tx.Now())
+		}
+	}
+	return err
 }
 
 // sweepBlocked releases queues blocked by lost deployments whose updates have ended.

@@ -46,6 +46,8 @@ type Service struct {
 	url     string
 	console links.Console
 	memory  *budget.Budget // of background work; nil means no limit
+
+	keepDeleted time.Duration
 }
 
 // Options are the options of [New].
@@ -60,6 +62,8 @@ type Options struct {
 	// ExternalURL is the server's URL for clients, without a trailing slash.
 	ExternalURL string
 	Console     links.Console // by default, the console of ExternalURL
+	// KeepDeleted is the time for which deleted stacks can be restored; 0 means not at all.
+	KeepDeleted time.Duration
 }
 
 // New returns a service that uses a database.
@@ -70,7 +74,7 @@ func New(db *store.DB, o Options) *Service {
 	return &Service{
 		masks: mask.NewSets(), reduced: lru.New[reduced](keptReducers, keptReducerBytes),
 		db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
-		url: o.ExternalURL, console: cmp.Or(o.Console, links.Of(o.ExternalURL)), memory: o.Memory,
+		url: o.ExternalURL, console: cmp.Or(o.Console, links.Of(o.ExternalURL)), memory: o.Memory, keepDeleted: o.KeepDeleted,
 	}
 }
 
@@ -212,63 +216,6 @@ func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	return st, record(tx, p, st, webhooks.StackCreated, "created")
 }
 
-// errResourcesLeft has a text that clients compare. It must not change.
-var errResourcesLeft = fault.Invalid("Stack still contains resources.")
-
-// deletedPerWrite is the maximum number of rows deleted in one transaction, which blocks other
-// writers.
-const deletedPerWrite = 500
-
-// Delete removes a stack and its data. It removes a stack with resources only if force is set, and
-// never removes a stack that an update holds. It removes the history first, in several
-// transactions. If an update interrupts the deletion, the stack and its state remain, but the
-// history does not.
-func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
-	for done := false; !done; {
-		err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
-			done = false
-			cur, err := tx.Stack(st.ID)
-			if err != nil {
-				return err
-			}
-			now, err := tx.LeaseTime()
-			if err != nil {
-				return err
-			}
-			if err := s.mayWrite(tx, p.DeploymentID); err != nil {
-				return err
-			}
-			if err := s.free(tx, &cur, now); err != nil {
-				return err
-			}
-			if cur.ResourceCount > 0 && !force {
-				return errResourcesLeft
-			}
-			switch done, err = tx.DeleteUpdates(cur.ID, deletedPerWrite); {
-			case err != nil:
-				return err
-			case !done:
-				return tx.UpdateStack(cur) // the holding update expired and released the stack
-			}
-			if err := record(tx, p, cur, webhooks.StackDeleted, "deleted"); err != nil {
-				return err
-			}
-			detail := map[string]any{"resources": cur.ResourceCount}
-			if err := audit.Record(ctx, tx, audit.Entry{OrgID: cur.OrgID, Action: audit.StackDeleted, Subject: audit.Stack(cur), Detail: detail}); err != nil {
-				return err
-			}
-			return tx.DeleteStack(cur.ID)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if err := s.db.Blobs().Delete(ctx, states.StackBlobs(st.ID)); err != nil {
-		s.log.WithError(err).WithField("stack", st.Ref()).Warn("removing a deleted stack's states failed; the server will remove them later")
-	}
-	return nil
-}
-
 // List returns the selected stacks, ordered by name.
 func (s *Service) List(ctx context.Context, f store.StackFilter) ([]store.Stack, error) {
 	out, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Stack, error) { return tx.Stacks(f) })
@@ -313,6 +260,8 @@ type Hooks struct {
 	// MayWrite is called inside the transaction before a deployment creates or starts an update,
 	// stores a state, changes tags or removes its stack.
 	MayWrite func(tx *store.Tx, deploymentID string) error
+	// StackDeleted is called inside the transaction that deletes a stack, before the stack disappears.
+	StackDeleted func(tx *store.Tx, stack store.Stack) error
 	// UpdateFinished is called after a finished update has been committed. It must not block.
 	UpdateFinished func(u store.Update)
 	// KnownSecrets returns a deployment's secrets, which are masked in its updates' events.

@@ -85,7 +85,7 @@ func (tx *Tx) LoggedJobs(after string, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM jobs WHERE log_expired = 0 AND %[1]s > $1 ORDER BY %[1]s LIMIT %[2]d", id, limit), after)
 }
 
-// StackIDs returns, in bytewise order, the ids of stacks that follow an id.
+// StackIDs returns, in bytewise order, the ids of stacks, also of deleted ones, that follow an id.
 func (tx *Tx) StackIDs(after string, limit int) ([]string, error) {
 	id := tx.Bytewise("id")
 	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM stacks WHERE %[1]s > $1 ORDER BY %[1]s LIMIT %[2]d", id, limit), after)

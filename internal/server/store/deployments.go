@@ -26,7 +26,7 @@ type Deployment struct {
 	Trust              string // class of what it runs, which decides what it may keep; "" if it may keep nothing
 }
 
-const fromDeployments = "deployments d LEFT JOIN stacks s ON s.id = d.stack_id"
+const fromDeployments = "deployments d LEFT JOIN live_stacks s ON s.id = d.stack_id"
 
 var deployments = database.NewTable[Deployment](fromDeployments)
 
@@ -95,7 +95,7 @@ var deploymentSummaries = strings.NewReplacer("d.configuration", "'{}'", "j.resu
 
 // stageSummaries are deploymentSummaries in which the job decides the order.
 var stageSummaries = strings.Replace(deploymentSummaries, "FROM "+fromDeployments+" JOIN jobs j ON j.deployment_id = d.id",
-	"FROM jobs j JOIN deployments d ON d.id = j.deployment_id LEFT JOIN stacks s ON s.id = d.stack_id", 1)
+	"FROM jobs j JOIN deployments d ON d.id = j.deployment_id LEFT JOIN live_stacks s ON s.id = d.stack_id", 1)
 
 func readDeploymentJob(scan database.Scan) (dj DeploymentJob, err error) {
 	err = scan(append(append(deployments.Fields(&dj.Deployment), jobs.Fields(&dj.Job)...), &dj.PoolName)...)
@@ -162,5 +162,5 @@ func ofOrg(table, orgID string, reach Reach) (where string, args []any) {
 	if visible == "" {
 		return "", nil
 	}
-	return where + " AND " + table + ".stack_id IN (SELECT s.id FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE " + visible + ")", args
+	return where + " AND " + table + ".stack_id IN (SELECT s.id FROM live_stacks s JOIN organizations o ON o.id = s.org_id WHERE " + visible + ")", args
 }

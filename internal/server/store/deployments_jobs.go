@@ -133,7 +133,7 @@ func (tx *Tx) StillNext(poolID string, ids []string) ([]Job, error) {
 // claimable is the condition on a queued job j of [Tx.NextJobs].
 const claimable = `NOT EXISTS (SELECT 1 FROM jobs a WHERE a.stack_id = j.stack_id AND a.status IN ('accepted', 'running'))
 	AND NOT EXISTS (SELECT 1 FROM jobs q WHERE q.stack_id = j.stack_id AND q.status = 'not-started' AND q.version < j.version)
-	AND EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)
+	AND EXISTS (SELECT 1 FROM live_stacks s WHERE s.id = j.stack_id)
 	AND NOT EXISTS (SELECT 1 FROM stack_queues w WHERE w.stack_id = j.stack_id AND (w.paused = 1 OR w.blocked_by <> ''))
 	AND NOT EXISTS (SELECT 1 FROM org_queues o WHERE o.org_id = j.org_id AND o.paused = 1)
 	AND (j.concurrency_group = '' OR NOT EXISTS (SELECT 1 FROM jobs g WHERE ` + sameGroup + ` AND g.status IN ('accepted', 'running'))
@@ -211,7 +211,7 @@ func (tx *Tx) SilentJobs(status workflow.Status, before time.Time) ([]Job, error
 // deleted.
 func (tx *Tx) StaleQueuedJobs(before time.Time) ([]Job, error) {
 	return jobs.All(tx.Tx, `WHERE j.status = 'not-started'
-		AND (j.queued_at < $1 OR NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = j.stack_id)) LIMIT 200`, before)
+		AND (j.queued_at < $1 OR NOT EXISTS (SELECT 1 FROM live_stacks s WHERE s.id = j.stack_id)) LIMIT 200`, before)
 }
 
 // MoveQueuedJobs moves up to limit queued jobs of an organization to a new pool, and returns their

@@ -75,7 +75,7 @@ func (f StageFilter) conditions() (where string, args []any) {
 		where += " AND d.org_id = $1 AND d.requested_by <> ''"
 	}
 	if f.Newest {
-		where += " AND EXISTS (SELECT 1 FROM stack_queues q WHERE q.stack_id = j.stack_id AND q.last_version = j.version)"
+		where += " AND EXISTS (SELECT 1 FROM stack_queues q JOIN live_stacks l ON l.id = q.stack_id WHERE q.stack_id = j.stack_id AND q.last_version = j.version)"
 	}
 	if !f.Since.IsZero() {
 		args = append(args, f.Since)
@@ -121,7 +121,7 @@ func ofOrgByStack(table, orgID string, reach Reach) (where string, args []any) {
 		return ofOrg(table, orgID, reach)
 	}
 	visible, args := reach.query(orgID)
-	return "WHERE " + table + ".org_id = $1 AND EXISTS (SELECT 1 FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE s.id = " +
+	return "WHERE " + table + ".org_id = $1 AND EXISTS (SELECT 1 FROM live_stacks s JOIN organizations o ON o.id = s.org_id WHERE s.id = " +
 		table + ".stack_id AND (" + visible + "))", args
 }
 

@@ -29,7 +29,7 @@ type QueueEntry struct {
 	Group         string          `read:"j.concurrency_group"` // see [Job]
 }
 
-const fromQueue = "jobs j JOIN deployments d ON d.id = j.deployment_id LEFT JOIN stacks s ON s.id = j.stack_id"
+const fromQueue = "jobs j JOIN deployments d ON d.id = j.deployment_id LEFT JOIN live_stacks s ON s.id = j.stack_id"
 
 var queueEntries = database.NewTable[QueueEntry](fromQueue)
 
@@ -242,5 +242,6 @@ func (tx *Tx) SilentPools(after, until time.Time, silence time.Duration) ([]Pool
 // of the pool.
 func (tx *Tx) StacksByPool(orgID string) (map[string]int64, error) {
 	return database.Pairs[string, int64](tx.Tx, `SELECT d.pool_id, COUNT(*) FROM agent_pools p JOIN deployment_settings d ON d.pool_id = p.id
+		JOIN live_stacks s ON s.id = d.stack_id
 		WHERE p.org_id = $1 GROUP BY d.pool_id`, orgID)
 }

@@ -127,7 +127,7 @@ func TestStacks(t *testing.T) {
 	})
 }
 
-func TestDeletingAStackTakesItsUpdates(t *testing.T) {
+func TestPurgingAStackTakesItsUpdates(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		stackFixture(t, db, "a")
 		write(t, db, func(tx *store.Tx) error {
@@ -137,7 +137,7 @@ func TestDeletingAStackTakesItsUpdates(t *testing.T) {
 			_, _, err := tx.InsertEvents("u", []store.EventBatch{{Last: 0, Events: 1, Body: "{}"}})
 			return err
 		})
-		write(t, db, func(tx *store.Tx) error { return tx.DeleteStack("id-a") })
+		write(t, db, func(tx *store.Tx) error { return errors.Join(tx.DeleteStack("id-a", "ada"), tx.PurgeStack("id-a")) })
 		err := db.Read(t.Context(), func(tx *store.Tx) error {
 			if _, err := tx.Update("u"); !errors.Is(err, store.ErrNotFound) {
 				t.Errorf("the update survived: %v", err)

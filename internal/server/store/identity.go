@@ -119,7 +119,7 @@ func (tx *Tx) Organization(id string) (Organization, error) {
 
 // Organizations returns all organizations, oldest first.
 func (tx *Tx) Organizations() ([]Organization, error) {
-	return organizations.All(tx.Tx, "ORDER BY created_at, id")
+	return organizations.All(tx.Tx, "WHERE id <> '"+deletedOrg+"' ORDER BY created_at, id")
 }
 
 // OrganizationsOf returns the organizations of which a user is a member.
@@ -195,14 +195,17 @@ func (tx *Tx) DemoteOthers(orgID, userID, from, to string) error {
 	return err
 }
 
+// withDeleted is a subquery for the ids of an organization's stacks, also of deleted ones.
+const withDeleted = "(SELECT id FROM live_stacks WHERE org_id = $1 UNION ALL SELECT stack_id FROM deleted_stacks WHERE org_id = $1)"
+
 // DeleteMember removes a user from an organization and its teams, together with the user's
 // permissions on its stacks, also as their creator, and the user's exchanged tokens for it. A user
 // who belongs to no other organization is signed out.
 func (tx *Tx) DeleteMember(orgID, userID string) error {
 	for _, query := range []string{
 		"DELETE FROM team_members WHERE user_id = $2 AND team_id IN (SELECT id FROM teams WHERE org_id = $1)",
-		"DELETE FROM collaborators WHERE user_id = $2 AND stack_id IN (SELECT id FROM stacks WHERE org_id = $1)",
-		"UPDATE stacks SET created_by = '' WHERE created_by = $2 AND org_id = $1",
+		"DELETE FROM collaborators WHERE user_id = $2 AND stack_id IN " + withDeleted,
+		"UPDATE stacks SET created_by = '' WHERE created_by = $2 AND id IN " + withDeleted,
 		"DELETE FROM tokens WHERE user_id = $2 AND org_id = $1 AND kind = 'personal'",
 	} {
 		if _, err := tx.Exec(query, orgID, userID); err != nil {

@@ -37,9 +37,9 @@ type Holder struct {
 
 // held selects what a holder owns. Its arguments are those of [Holder.args].
 const held = `SELECT 'stack' AS kind, s.id AS id, s.org_id AS org_id, s.project || '/' || s.name AS name, s.id AS stack_id
-		FROM stacks s WHERE s.created_by = $1
+		FROM live_stacks s WHERE s.created_by = $1
 	UNION ALL SELECT 'schedule', c.id, s.org_id, s.project || '/' || s.name, s.id
-		FROM schedules c JOIN stacks s ON s.id = c.stack_id WHERE c.actor IN ($2, $3) AND c.fired = 0
+		FROM schedules c JOIN live_stacks s ON s.id = c.stack_id WHERE c.actor IN ($2, $3) AND c.fired = 0
 	UNION ALL SELECT 'webhook', h.id, h.org_id, h.name, h.stack_id FROM webhooks h WHERE h.actor IN ($2, $3)
 	UNION ALL SELECT 'integration', i.id, i.org_id, i.provider || '/' || i.name, '' FROM vcs_integrations i WHERE i.created_by = $1
 	UNION ALL SELECT 'token', t.id, t.org_id, CASE WHEN t.name <> '' THEN t.name ELSE t.description END, ''
@@ -95,7 +95,7 @@ func (tx *Tx) HandOver(from, to Holder) error {
 // PauseSchedulesOf pauses the schedules that act on behalf of a user, and returns the number of those that were not
 // paused before, by the ids of the organizations.
 func (tx *Tx) PauseSchedulesOf(h Holder, at time.Time) (map[string]int64, error) {
-	paused, err := database.Pairs[string, int64](tx.Tx, `SELECT s.org_id, COUNT(*) FROM schedules c JOIN stacks s ON s.id = c.stack_id
+	paused, err := database.Pairs[string, int64](tx.Tx, `SELECT s.org_id, COUNT(*) FROM schedules c JOIN live_stacks s ON s.id = c.stack_id
 		WHERE c.actor IN ($1, $2) AND c.paused = 0 AND c.fired = 0 GROUP BY s.org_id`, h.Actor, h.Member)
 	if err != nil || len(paused) == 0 {
 		return nil, err

@@ -8,7 +8,7 @@ import (
 
 // named returns an expression for the id of the organization with a name, which can be a former one.
 func named(name string) string {
-	return "COALESCE((SELECT id FROM organizations WHERE name = " + name + "), (SELECT org_id FROM former_names WHERE name = " + name + "))"
+	return "COALESCE((SELECT id FROM organizations WHERE name = " + name + " AND id <> '" + deletedOrg + "'), (SELECT org_id FROM former_names WHERE name = " + name + "))"
 }
 
 // OrganizationByName returns an organization by its name, or by a former one.

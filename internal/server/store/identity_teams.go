@@ -58,7 +58,7 @@ type Collaborator struct {
 var (
 	teams         = database.NewTable[Team]("teams")
 	teamMembers   = database.NewTable[TeamMember]("team_members m JOIN users u ON u.id = m.user_id")
-	teamStacks    = database.NewTable[TeamStack]("team_stacks g JOIN stacks s ON s.id = g.stack_id JOIN organizations o ON o.id = s.org_id")
+	teamStacks    = database.NewTable[TeamStack]("team_stacks g JOIN live_stacks s ON s.id = g.stack_id JOIN organizations o ON o.id = s.org_id")
 	collaborators = database.NewTable[Collaborator]("collaborators c JOIN users u ON u.id = c.user_id")
 )
 
@@ -182,7 +182,7 @@ func (tx *Tx) UserOnStack(userID, stackID string) (u User, s Stack, role string,
 		err = scan(&f.user.ID, &f.user.SiteAdmin, &f.stack.ID, &f.stack.OrgID, &f.stack.CreatedBy, &f.stack.OrgPermission, &f.role)
 		return f, err
 	}, `SELECT u.id, CASE WHEN u.disabled_at = 0 THEN u.site_admin ELSE 0 END, s.id, s.org_id, s.created_by, o.stack_permission, COALESCE(m.role, '')
-		FROM stacks s JOIN organizations o ON o.id = s.org_id JOIN users u ON u.id = $1
+		FROM live_stacks s JOIN organizations o ON o.id = s.org_id JOIN users u ON u.id = $1
 		LEFT JOIN members m ON m.org_id = s.org_id AND m.user_id = u.id AND u.disabled_at = 0 WHERE s.id = $2`, userID, stackID)
 	return f.user, f.stack, f.role, err
 }

@@ -64,7 +64,7 @@ func (tx *Tx) PoolUse(id string) (PoolUse, error) {
 		err = scan(&u.Settings, &u.Queued, &u.Active)
 		return u, err
 	}, `SELECT
-		(SELECT COUNT(*) FROM deployment_settings WHERE pool_id = $1),
+		(SELECT COUNT(*) FROM deployment_settings d JOIN live_stacks s ON s.id = d.stack_id WHERE d.pool_id = $1),
 		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status = 'not-started'),
 		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status IN ('accepted', 'running'))`, id)
 }
@@ -254,7 +254,7 @@ func (tx *Tx) DeploymentSettings(stackID string) (DeploymentSettings, error) {
 	return deploymentSettings.One(tx.Tx, "WHERE stack_id = $1", stackID)
 }
 
-// SettingsOfPool returns up to limit settings that name a pool.
+// SettingsOfPool returns up to limit settings that name a pool, also of deleted stacks.
 func (tx *Tx) SettingsOfPool(poolID string, limit int) ([]DeploymentSettings, error) {
 	return deploymentSettings.All(tx.Tx, fmt.Sprintf("WHERE pool_id = $1 LIMIT %d", limit), poolID)
 }
@@ -262,7 +262,7 @@ func (tx *Tx) SettingsOfPool(poolID string, limit int) ([]DeploymentSettings, er
 // SettingsWithRepository returns the settings of an organization's stacks that can name a repository
 // of an integration.
 func (tx *Tx) SettingsWithRepository(orgID string) ([]DeploymentSettings, error) {
-	return deploymentSettings.All(tx.Tx, `WHERE stack_id IN (SELECT s.id FROM stacks s WHERE s.org_id = $1)
+	return deploymentSettings.All(tx.Tx, `WHERE stack_id IN (SELECT s.id FROM live_stacks s WHERE s.org_id = $1)
 		AND (document LIKE '%"vcs"%' OR document LIKE '%"gitHub"%') ORDER BY stack_id`, orgID)
 }
 
@@ -313,6 +313,6 @@ func (tx *Tx) PausedStacks(reach Reach) ([]string, error) {
 	if visible == "" {
 		return nil, nil
 	}
-	return database.Scalars[string](tx.Tx, `SELECT s.project || '/' || s.name FROM stack_queues q JOIN stacks s ON s.id = q.stack_id
+	return database.Scalars[string](tx.Tx, `SELECT s.project || '/' || s.name FROM stack_queues q JOIN live_stacks s ON s.id = q.stack_id
 		JOIN organizations o ON o.id = s.org_id WHERE q.paused = 1 AND `+visible+" ORDER BY s.project, s.name", args...)
 }

@@ -63,7 +63,7 @@ type ScheduleEvent struct {
 }
 
 var (
-	schedules      = database.NewTable[Schedule]("schedules c JOIN stacks s ON s.id = c.stack_id")
+	schedules      = database.NewTable[Schedule]("schedules c JOIN live_stacks s ON s.id = c.stack_id")
 	scheduleEvents = database.NewTable[ScheduleEvent]("schedule_events")
 )
 
@@ -148,7 +148,7 @@ func (tx *Tx) SchedulesOfOrgBytes(f OrgScheduleFilter) (int64, error) {
 	if query == "" {
 		return 0, nil
 	}
-	return database.Scalar[int64](tx.Tx, "SELECT CAST(COALESCE(SUM(n), 0) AS BIGINT) FROM (SELECT LENGTH(c.request) AS n FROM schedules c JOIN stacks s ON s.id = c.stack_id "+
+	return database.Scalar[int64](tx.Tx, "SELECT CAST(COALESCE(SUM(n), 0) AS BIGINT) FROM (SELECT LENGTH(c.request) AS n FROM schedules c JOIN live_stacks s ON s.id = c.stack_id "+
 		query+") sizes", args...)
 }
 
@@ -158,7 +158,7 @@ type ScheduleRef struct {
 	OrgID       string `read:"s.org_id"` // of the stack
 }
 
-var scheduleRefs = database.NewTable[ScheduleRef]("schedules c JOIN stacks s ON s.id = c.stack_id")
+var scheduleRefs = database.NewTable[ScheduleRef]("schedules c JOIN live_stacks s ON s.id = c.stack_id")
 
 // DueSchedules returns up to limit schedules that are due, the longest due first.
 func (tx *Tx) DueSchedules(now time.Time, limit int) ([]ScheduleRef, error) {

@@ -36,10 +36,14 @@ func (s Stack) Scope() scope.Set {
 	return scope.Set{{Level: scope.LevelStack, Key: s.ID, Org: s.OrgID, Known: true}}
 }
 
-var stacks = database.NewTable[Stack]("stacks s JOIN organizations o ON o.id = s.org_id")
+var (
+	stacks = database.NewTable[Stack]("live_stacks s JOIN organizations o ON o.id = s.org_id")
+	// stackRows only writes.
+	stackRows = database.NewTable[Stack]("stacks s")
+)
 
 // InsertStack adds a stack, or returns [ErrConflict] if its name is taken.
-func (tx *Tx) InsertStack(s Stack) error { return stacks.Insert(tx.Tx, s) }
+func (tx *Tx) InsertStack(s Stack) error { return stackRows.Insert(tx.Tx, s) }
 
 // Stack returns a stack by its id.
 func (tx *Tx) Stack(id string) (Stack, error) { return stacks.One(tx.Tx, "WHERE s.id = $1", id) }
@@ -67,37 +71,29 @@ var stackFor = "SELECT " + stacks.Expressions() + `,
 	COALESCE((SELECT MAX(c.permission) FROM collaborators c WHERE c.stack_id = s.id AND c.user_id = $4), 0),
 	COALESCE((SELECT MAX(t.permission) FROM team_stacks t WHERE t.stack_id = s.id
 		AND (t.team_id = $5 OR t.team_id IN (SELECT m.team_id FROM team_members m WHERE m.user_id = $4))), 0)
-	FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE s.org_id = ` + named("$1") + ` AND s.project = $2 AND s.name = $3`
+	FROM live_stacks s JOIN organizations o ON o.id = s.org_id WHERE s.org_id = ` + named("$1") + ` AND s.project = $2 AND s.name = $3`
 
 // UpdateStack writes a stack's version, state and active update.
 func (tx *Tx) UpdateStack(s Stack) error {
 	if err := tx.recordResources("id", s.ID, s.ResourceCount); err != nil {
 		return err
 	}
-	return stacks.Update(tx.Tx, s, "version", "state_blob", "state_schema", "resource_count", "active_update", "last_update_at")
+	return stackRows.Update(tx.Tx, s, "version", "state_blob", "state_schema", "resource_count", "active_update", "last_update_at")
 }
 
 // RenameStack changes a stack's names, or returns [ErrConflict] if they are taken.
 func (tx *Tx) RenameStack(id, project, name string) error {
-	return stacks.Update(tx.Tx, Stack{ID: id, Project: project, Name: name}, "project", "name")
+	return stackRows.Update(tx.Tx, Stack{ID: id, Project: project, Name: name}, "project", "name")
 }
 
 // SetStackConfig replaces a stack's stored configuration.
 func (tx *Tx) SetStackConfig(id, config string) error {
-	return stacks.Update(tx.Tx, Stack{ID: id, Config: config}, "config")
+	return stackRows.Update(tx.Tx, Stack{ID: id, Config: config}, "config")
 }
 
 // SetStackOwner records a user as the creator of a stack.
 func (tx *Tx) SetStackOwner(id, userID string) error {
 	return tx.ExecOne("UPDATE stacks SET created_by = $2 WHERE id = $1", id, userID)
-}
-
-// DeleteStack removes a stack and its tags, updates and events. The caller removes its blobs.
-func (tx *Tx) DeleteStack(id string) error {
-	if err := tx.recordResources("id", id, 0); err != nil {
-		return err
-	}
-	return tx.ExecOne("DELETE FROM stacks WHERE id = $1", id)
 }
 
 // CountStacks returns the number of stacks within reach.
@@ -106,7 +102,7 @@ func (tx *Tx) CountStacks(reach Reach) (int64, error) {
 	if where == "" {
 		return 0, nil
 	}
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM stacks s JOIN organizations o ON o.id = s.org_id WHERE "+where, args...)
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM live_stacks s JOIN organizations o ON o.id = s.org_id WHERE "+where, args...)
 }
 
 // StackFilter selects stacks. An empty field selects all.

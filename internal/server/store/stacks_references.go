@@ -22,7 +22,7 @@ func (tx *Tx) StacksWithoutReferences(after string, limit int) ([]Stack, error) 
 // LacksReferences reports whether a stack's references were not read from its current state, and
 // no update holds the stack.
 func (tx *Tx) LacksReferences(stackID string) (bool, error) {
-	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM stacks s WHERE "+withoutReferences+" AND s.id = $1", stackID)
+	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM live_stacks s WHERE "+withoutReferences+" AND s.id = $1", stackID)
 	return n > 0, err
 }
 

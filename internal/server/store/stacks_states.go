@@ -37,7 +37,7 @@ type State struct {
 	BaseResources int64  // for a journal, the number of resources of the parent
 	PulumiVersion string // for a journal, the version of the client; "" if unknown
 	CreatedAt     time.Time
-	OrgID         string `db:"-" read:"(SELECT k.org_id FROM stacks k WHERE k.id = states.stack_id)"` // of the stack
+	OrgID         string `db:"-" read:"(SELECT k.org_id FROM stack_owners k WHERE k.id = states.stack_id)"` // of the stack
 }
 
 var states = database.NewTable[State]("states")
@@ -124,7 +124,7 @@ type OwnedState struct {
 	OrgID   string `read:"k.org_id"`
 }
 
-var ownedStates = database.NewTable[OwnedState]("states s JOIN stacks k ON k.id = s.stack_id")
+var ownedStates = database.NewTable[OwnedState]("states s JOIN stack_owners k ON k.id = s.stack_id")
 
 // JournalByKey returns at most one journal.
 func (tx *Tx) JournalByKey(key string) ([]OwnedState, error) {

@@ -38,7 +38,7 @@ type Update struct {
 	// CheckpointSequence is the sequence number of the last verbatim checkpoint; 0 before the first.
 	CheckpointSequence int64
 	TokenID            string // organization or team token that created the update; "" for other callers
-	OrgID              string `db:"-" read:"(SELECT k.org_id FROM stacks k WHERE k.id = updates.stack_id)"` // of the stack
+	OrgID              string `db:"-" read:"(SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)"` // of the stack
 }
 
 var updates = database.NewTable[Update]("updates")
@@ -60,7 +60,7 @@ func (tx *Tx) UpdatedSince(stackID string, at time.Time) (bool, error) {
 
 // UpdateOnStack returns an update by its id if it runs on the named stack.
 func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
-	return updates.One(tx.Tx, "JOIN stacks s ON s.id = updates.stack_id WHERE updates.id = $1 AND s.org_id = "+named("$2")+
+	return updates.One(tx.Tx, "JOIN live_stacks s ON s.id = updates.stack_id WHERE updates.id = $1 AND s.org_id = "+named("$2")+
 		" AND s.project = $3 AND s.name = $4", id, org, project, name)
 }
 
@@ -159,7 +159,7 @@ type Operation struct {
 	Deployment   int64 `read:"COALESCE(d.version, 0)"` // number of the deployment that runs it, or 0
 }
 
-var operations = database.NewTable[Operation](`updates u JOIN stacks s ON s.id = u.stack_id AND s.version = u.version
+var operations = database.NewTable[Operation](`updates u JOIN live_stacks s ON s.id = u.stack_id AND s.version = u.version
 	LEFT JOIN users w ON w.id = u.requested_by LEFT JOIN deployments d ON d.id = u.deployment_id`)
 
 // NewestOperations returns the newest operations of the stacks that have one.
@@ -183,6 +183,11 @@ func (tx *Tx) RunningUpdatesOfDeployment(deploymentID string) ([]Update, error) 
 	return updates.All(tx.Tx, `WHERE deployment_id = $1 AND status = 'running' ORDER BY created_at, id`, deploymentID)
 }
 
+// RunningPreviews returns the running previews of a stack, oldest first.
+func (tx *Tx) RunningPreviews(stackID string) ([]Update, error) {
+	return updates.All(tx.Tx, `WHERE stack_id = $1 AND status = 'running' AND preview = 1 ORDER BY created_at, id`, stackID)
+}
+
 // UpdateKind is an update's operation, whether the update is a preview, and its status.
 type UpdateKind struct {
 	Kind    string
@@ -204,7 +209,7 @@ func (tx *Tx) ExpiredUpdates(now time.Time) ([]Update, error) {
 	return updates.All(tx.Tx, `WHERE status = 'running' AND lease_expires_at < $1 ORDER BY lease_expires_at`, now)
 }
 
-// DeleteUpdates removes up to limit batches of events and updates of a stack. done reports whether none
+// DeleteUpdates removes up to limit batches of events and updates of a stack, which is being purged. done reports whether none
 // remain.
 func (tx *Tx) DeleteUpdates(stackID string, limit int) (done bool, err error) {
 	n, err := tx.Exec(fmt.Sprintf(`DELETE FROM engine_events WHERE (update_id, sequence) IN (

@@ -43,22 +43,22 @@ func (tx *Tx) MeasureStorage() ([]Storage, error) {
 		return s, err
 	}, `SELECT o.id, CAST(COALESCE(SUM(x.bytes), 0) AS BIGINT), COALESCE((SELECT imported FROM organization_storage t WHERE t.org_id = o.id), 0)
 		FROM organizations o LEFT JOIN (
-			SELECT k.org_id, s.size AS bytes FROM states s JOIN stacks k ON k.id = s.stack_id
+			SELECT k.org_id, s.size AS bytes FROM states s JOIN stack_owners k ON k.id = s.stack_id
 			UNION ALL SELECT k.org_id, octet_length(b.body) FROM journal_batches b
-				JOIN states s ON s.state_key = b.state_key JOIN stacks k ON k.id = s.stack_id
-			UNION ALL SELECT k.org_id, u.event_bytes FROM updates u JOIN stacks k ON k.id = u.stack_id WHERE u.event_bytes > 0
+				JOIN states s ON s.state_key = b.state_key JOIN stack_owners k ON k.id = s.stack_id
+			UNION ALL SELECT k.org_id, u.event_bytes FROM updates u JOIN stack_owners k ON k.id = u.stack_id WHERE u.event_bytes > 0
 			UNION ALL SELECT j.org_id, j.log_bytes FROM jobs j WHERE j.log_bytes > 0
-			UNION ALL SELECT k.org_id, octet_length(u.program) FROM updates u JOIN stacks k ON k.id = u.stack_id WHERE octet_length(u.program) > 4096
+			UNION ALL SELECT k.org_id, octet_length(u.program) FROM updates u JOIN stack_owners k ON k.id = u.stack_id WHERE octet_length(u.program) > 4096
 			UNION ALL SELECT d.org_id, octet_length(d.configuration) FROM deployments d WHERE octet_length(d.configuration) > 4096
-			UNION ALL SELECT k.org_id, octet_length(s.document) FROM deployment_settings s JOIN stacks k ON k.id = s.stack_id
+			UNION ALL SELECT k.org_id, octet_length(s.document) FROM deployment_settings s JOIN stack_owners k ON k.id = s.stack_id
 				WHERE octet_length(s.document) > 4096
-			UNION ALL SELECT k.org_id, octet_length(c.request) FROM schedules c JOIN stacks k ON k.id = c.stack_id WHERE octet_length(c.request) > 4096
-			UNION ALL SELECT k.org_id, octet_length(k.config) FROM stacks k WHERE octet_length(k.config) > 4096
-			UNION ALL SELECT k.org_id, octet_length(a.document) FROM stack_annotations a JOIN stacks k ON k.id = a.stack_id
+			UNION ALL SELECT k.org_id, octet_length(c.request) FROM schedules c JOIN stack_owners k ON k.id = c.stack_id WHERE octet_length(c.request) > 4096
+			UNION ALL SELECT k.org_id, octet_length(s.config) FROM stacks s JOIN stack_owners k ON k.id = s.id WHERE octet_length(s.config) > 4096
+			UNION ALL SELECT k.org_id, octet_length(a.document) FROM stack_annotations a JOIN stack_owners k ON k.id = a.stack_id
 			UNION ALL SELECT e.org_id, octet_length(e.payload) FROM webhook_events e WHERE e.created_at >= 0
 			UNION ALL SELECT h.org_id, octet_length(d.request_headers) + octet_length(d.response_headers) + octet_length(d.response_body)
 				FROM webhook_deliveries d JOIN webhooks h ON h.id = d.hook_id WHERE d.created_at >= 0
-		) x ON x.org_id = o.id GROUP BY o.id`)
+		) x ON x.org_id = o.id WHERE o.id <> '`+deletedOrg+`' GROUP BY o.id`)
 }
 
 // SaveStorage records the result of a measurement. Imports that committed since then remain added.
@@ -94,7 +94,7 @@ func (tx *Tx) unmeasured(query string, limit int, before time.Time) ([]Unmeasure
 // UnmeasuredEvents returns updates that finished before a time, and the sizes of whose events are
 // not recorded.
 func (tx *Tx) UnmeasuredEvents(before time.Time, limit int) ([]Unmeasured, error) {
-	return tx.unmeasured(`SELECT u.id, u.stack_id, (SELECT s.org_id FROM stacks s WHERE s.id = u.stack_id) FROM updates u
+	return tx.unmeasured(`SELECT u.id, u.stack_id, (SELECT k.org_id FROM stack_owners k WHERE k.id = u.stack_id) FROM updates u
 		WHERE u.event_bytes < 0 AND u.finished_at > 0 AND u.finished_at < $1 ORDER BY u.finished_at`, limit, before)
 }
 

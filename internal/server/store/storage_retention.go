@@ -24,8 +24,8 @@ type OldJob struct {
 type StackOwner struct{ ID, OrgID string }
 
 var (
-	stackOwners = database.NewTable[StackOwner]("stacks")
-	oldUpdates  = database.NewTable[OldUpdate]("updates u JOIN stacks s ON s.id = u.stack_id")
+	stackOwners = database.NewTable[StackOwner]("stack_owners")
+	oldUpdates  = database.NewTable[OldUpdate]("updates u JOIN stack_owners s ON s.id = u.stack_id")
 	oldJobs     = database.NewTable[OldJob]("jobs j")
 )
 

@@ -11,7 +11,7 @@ import (
 // value in a column. The caller then stores the number.
 func (tx *Tx) recordResources(column, value string, count int64) error {
 	_, err := tx.Exec(`INSERT INTO resource_changes (org_id, stack_id, changed_at, change)
-		SELECT org_id, id, CAST($2 AS BIGINT), CAST($3 AS BIGINT) - resource_count FROM stacks
+		SELECT org_id, id, CAST($2 AS BIGINT), CAST($3 AS BIGINT) - resource_count FROM live_stacks
 		WHERE `+column+` = $1 AND `+column+` <> '' AND resource_count <> $3`, value, tx.Now(), count)
 	return err
 }

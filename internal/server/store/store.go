@@ -74,7 +74,7 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts.Owners = database.Owners{scope.LevelStack: "SELECT org_id FROM stacks WHERE id = $1"}
+	opts.Owners = database.Owners{scope.LevelStack: "SELECT org_id FROM live_stacks WHERE id = $1"}
 	db, err := database.Open(ctx, dsn, opts)
 	if err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ type VCSDecision struct {
 	Stack        string `db:"-" read:"COALESCE(s.name, '')"`
 }
 
-const fromDecisions = "vcs_decisions d LEFT JOIN stacks s ON s.id = d.stack_id"
+const fromDecisions = "vcs_decisions d LEFT JOIN live_stacks s ON s.id = d.stack_id"
 
 var (
 	vcsEvents    = database.NewTable[VCSEvent]("vcs_events e")

@@ -144,7 +144,7 @@ func (tx *Tx) Repos(integrationID string) ([]VCSRepo, error) {
 func (tx *Tx) ReposToPoll(now time.Time, limit int) ([]VCSRepo, error) {
 	return vcsRepos.All(tx.Tx, byTurn("r", "id", `SELECT r.id, i.org_id, r.integration_id, r.poll_at AS due_at FROM vcs_repos r
 		JOIN vcs_integrations i ON i.id = r.integration_id
-		WHERE r.poll_at <= $1 AND EXISTS (SELECT 1 FROM vcs_watches w WHERE w.repo_id = r.id)`), now, limit)
+		WHERE r.poll_at <= $1 AND EXISTS (SELECT 1 FROM vcs_watches w JOIN live_stacks s ON s.id = w.stack_id WHERE w.repo_id = r.id AND w.repo_id <> '')`), now, limit)
 }
 
 // byTurn returns the clauses that select up to $2 rows of a table that are due. due is a query for the

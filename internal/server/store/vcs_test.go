@@ -165,7 +165,7 @@ func TestVCSWatches(t *testing.T) {
 		if n := unused(); n != 0 {
 			t.Errorf("%d unused repositories remain", n)
 		}
-		write(t, db, func(tx *store.Tx) error { return tx.DeleteStack("id-b") })
+		write(t, db, func(tx *store.Tx) error { return tx.DeleteStack("id-b", "ada") })
 		read(t, db, func(tx *store.Tx) error {
 			if _, err := tx.Watch("id-b"); !errors.Is(err, store.ErrNotFound) {
 				t.Errorf("the watch of a deleted stack: %v", err)

@@ -30,7 +30,7 @@ type VCSWatch struct {
 }
 
 // A stack can be in another organization than the integration for a moment, while it is transferred.
-var vcsWatches = database.NewTable[VCSWatch]("vcs_watches w JOIN stacks s ON s.id = w.stack_id JOIN vcs_integrations i ON i.id = w.integration_id AND i.org_id = s.org_id")
+var vcsWatches = database.NewTable[VCSWatch]("vcs_watches w JOIN live_stacks s ON s.id = w.stack_id JOIN vcs_integrations i ON i.id = w.integration_id AND i.org_id = s.org_id")
 
 // SaveWatch adds or replaces the watch of a stack.
 func (tx *Tx) SaveWatch(w VCSWatch) error { return vcsWatches.Save(tx.Tx, w, "stack_id") }
@@ -65,6 +65,7 @@ func (tx *Tx) WatchesOfName(integrationID, name string) ([]VCSWatch, error) {
 // integrations of an organization.
 func (tx *Tx) FailingWatches(orgID string) (map[string]int64, error) {
 	return database.Pairs[string, int64](tx.Tx, `SELECT w.integration_id, COUNT(*) FROM vcs_watches w JOIN vcs_integrations i ON i.id = w.integration_id
+		JOIN live_stacks s ON s.id = w.stack_id
 		LEFT JOIN vcs_repos r ON r.id = w.repo_id WHERE i.org_id = $1 AND (w.problem <> '' OR r.problem <> '') GROUP BY w.integration_id`, orgID)
 }
 
@@ -72,6 +73,7 @@ func (tx *Tx) FailingWatches(orgID string) (map[string]int64, error) {
 // [Tx.ReposToPoll].
 func (tx *Tx) WatchesToFind(now time.Time, limit int) ([]VCSWatch, error) {
 	return vcsWatches.All(tx.Tx, byTurn("w", "stack_id", `SELECT w.stack_id, i.org_id, w.integration_id, w.find_at AS due_at FROM vcs_watches w
+		JOIN live_stacks s ON s.id = w.stack_id
 		JOIN vcs_integrations i ON i.id = w.integration_id WHERE w.repo_id = '' AND w.find_at <= $1`), now, limit)
 }
 

@@ -250,7 +250,7 @@ func (tx *Tx) DeleteOldWebhookEvents(before time.Time, limit int) (int64, error)
 		WHERE e.created_at < $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.event_id = e.id) LIMIT %d%s)`, limit, tx.SkipLocked()), before)
 }
 
-// OrphanedWebhooks returns up to limit webhooks of deleted stacks that no longer have anything to
+// OrphanedWebhooks returns up to limit webhooks of purged stacks that no longer have anything to
 // send: no delivery is pending and no deployment of the stack is running.
 func (tx *Tx) OrphanedWebhooks(limit int) ([]DueWebhook, error) {
 	return dueWebhooks.All(tx.Tx, fmt.Sprintf(`WHERE h.stack_id <> ''

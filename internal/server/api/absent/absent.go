@@ -50,7 +50,6 @@ const (
 // features are in order: for each request, the first match decides.
 var features = []Feature{
 	{org + "/bulk-transfer", "the transfer of all stacks at once; transfer them one by one", small},
-	{org + "/restore-stack", "the recovery of deleted stacks", later},
 	{org + "/invites/batch", mail, small},
 	{org + "/invites/unverified", mail, small},
 	{"POST " + org + "/invites/link", "", ""},

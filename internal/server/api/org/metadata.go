@@ -24,12 +24,13 @@ gitHubEnterpriseIntegrationEnabled iacCloudImportEnabled insightsAutoPolicyPacks
 insightsMonetizationEnabled integrationAssistantEnabled legacyDeploymentsOrgToken neoByokEnabled
 neoPlanModeEnabled neoTaskSharingEnabled nlpSearchEnabled pangeaAccountsScanPageEnabled
 policyIssueManagementEnabled policyManagementV2Enabled propertySearchUIEnabled resourceExportEnabled
-resourceSearchEnabled restoreStacksEnabled scimEnabled selfServeIDPRemoval
+resourceSearchEnabled scimEnabled selfServeIDPRemoval
 serviceBackedConfigEnabled themingEnabled`
 	out := map[string]bool{
 		"agentPoolRegistrationEnabled": true,
 		"deployEnabled":                true,
 		"driftDetectionEnabled":        true,
+		"restoreStacksEnabled":         true,
 		"selfHostedDeploymentsEnabled": true,
 		"teamsEnabled":                 true,
 		"webhooksEnabled":              true,

@@ -33,6 +33,7 @@ func Register(rt *web.Router, s *stacks.Service, ids *identity.Service, urlNotic
 	(&resourceRoutes{s}).register(rt)
 	(&referenceRoutes{s}).register(rt)
 	(&annotationRoutes{s}).register(rt)
+	(&deletedRoutes{s}).register(rt)
 }
 
 func (s *stackRoutes) register(rt *web.Router) {

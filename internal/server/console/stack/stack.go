@@ -43,6 +43,9 @@ func Register(site *page.Site, d Deps) {
 	read := page.Stack(identity.StateRead)
 	const stack = "/{org}/{project}/{stack}"
 	site.View("/{org}/-/stacks", page.Belongs, p.list)
+	site.View("/{org}/-/stacks/deleted", page.Belongs, p.deleted)
+	site.Action("/{org}/-/stacks/deleted/{deleted}/restore", page.Belongs, p.restore)
+	site.Action("/{org}/-/stacks/deleted/{deleted}/purge", page.Fresh(page.Admin), p.purge)
 	site.View("/{org}/{project}", page.Belongs, p.list)
 	site.View(stack, read, p.overview)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)

@@ -69,6 +69,7 @@ type optionsModel struct {
 	SignIn                string
 	Orgs                  []view.Option
 	Name, Project, Wanted string
+	Kept                  time.Duration // for which a deleted stack can be restored
 }
 
 func (p *pages) options(v *page.Visit) (view.Page, error) { return p.optionsPage(v, "") }
@@ -78,6 +79,7 @@ func (p *pages) optionsPage(v *page.Visit, problem string) (view.Page, error) {
 		St: v.Stack, Manage: v.Who.Can(v.Stack, identity.Manage), Delete: v.Who.Can(v.Stack, identity.DeleteStack),
 		Fresh: v.Session.Fresh(time.Now()), SignIn: page.LoginPath(page.Here(v, path(v.Stack, "options"))),
 		Name: v.Stack.Name, Project: v.Stack.Project, Wanted: v.Stack.Project + "/" + v.Stack.Name,
+		Kept: p.Stacks.KeepsDeleted(),
 	}
 	for _, o := range v.Orgs() {
 		if o.ID != v.Stack.OrgID && v.Who.CanTransfer(v.Stack, o.ID) {

@@ -78,7 +78,7 @@ func TestRow75DestroyedStack(t *testing.T) {
 		f.run()
 		d := f.deploy("dev", first, workflow.OperationDestroy, "review-stack")
 		f.finish(d, workflow.StatusRunning, "")
-		f.write(func(tx *store.Tx) error { return tx.DeleteStack("dev") }) // as the job does, before it ends
+		f.write(func(tx *store.Tx) error { return tx.DeleteStack("dev", "ada") }) // as the job does, before it ends
 		f.finish(d, workflow.StatusSucceeded, "")
 		f.await("that the stack was removed", func() bool {
 			return strings.Contains(f.forge.comments[7], "| web/dev | destroy | ✅ succeeded | stack removed |") && f.state(first, outbox.Aggregate) == vcs.ReportSucceeded

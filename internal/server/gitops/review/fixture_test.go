@@ -258,5 +258,5 @@ func (p *plant) remove() {
 	p.t.Helper()
 	id := p.row().StackID
 	p.run(workflow.OperationDestroy, workflow.StatusSucceeded, 0)
-	p.write(func(tx *store.Tx) error { return tx.DeleteStack(id) })
+	p.write(func(tx *store.Tx) error { return tx.DeleteStack(id, "ada") })
 }

@@ -260,7 +260,7 @@ func TestRow80TemplateDeleted(t *testing.T) {
 		p.open(first)
 		p.settle()
 		p.run(workflow.OperationUpdate, workflow.StatusSucceeded, 3)
-		p.write(func(tx *store.Tx) error { return tx.DeleteStack(p.template.ID) })
+		p.write(func(tx *store.Tx) error { return tx.DeleteStack(p.template.ID, "ada") })
 		p.event(vcs.PullOpen, second)
 		p.expect("update succeeded 1")
 		p.event(vcs.PullMerged, second)

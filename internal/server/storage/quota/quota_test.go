@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
@@ -160,7 +161,7 @@ func TestMeasure(t *testing.T) {
 		w.stores("without data", "rival", 0)
 
 		policy := retention.Policy{States: 1, StatesFor: 24 * time.Hour, LogsFor: 24 * time.Hour}
-		if err := retention.New(db, storetest.Log(), policy).Sweep(t.Context()); err != nil {
+		if err := retention.New(db, storetest.Log(), stacks.New(db, stacks.Options{Log: storetest.Log()}), policy).Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		// All updates have the same age, so none is older than another.
@@ -215,7 +216,7 @@ func TestLongTextsCount(t *testing.T) {
 			return err
 		})
 		policy := retention.Policy{States: 1, LogsFor: 24 * time.Hour}
-		if err := retention.New(db, storetest.Log(), policy).Sweep(t.Context()); err != nil {
+		if err := retention.New(db, storetest.Log(), stacks.New(db, stacks.Options{Log: storetest.Log()}), policy).Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		// The updates are older than a day.

@@ -16,7 +16,7 @@ func TestClockSetAhead(t *testing.T) {
 	w := newWorld(t, storetest.SQLiteAt(t, &clock))
 	w.now = clock.Now()
 	w.fill()
-	sweeper := retention.New(w.db, storetest.Log(), retention.Policy{States: 3, StatesFor: 400 * day, LogsFor: 400 * day})
+	sweeper := retention.New(w.db, storetest.Log(), &w.deleted, retention.Policy{States: 3, StatesFor: 400 * day, LogsFor: 400 * day})
 	pass := func(d time.Duration) {
 		clock.Pass(d)
 		sweeper.Pass(d)
@@ -51,7 +51,7 @@ func TestClockSetBack(t *testing.T) {
 	w := newWorld(t, storetest.SQLiteAt(t, &clock))
 	w.now = clock.Now()
 	w.fill()
-	sweeper := retention.New(w.db, storetest.Log(), retention.Policy{States: 3, StatesFor: 400 * day, LogsFor: 400 * day})
+	sweeper := retention.New(w.db, storetest.Log(), &w.deleted, retention.Policy{States: 3, StatesFor: 400 * day, LogsFor: 400 * day})
 	for _, step := range []time.Duration{0, -2 * time.Hour} {
 		clock.Set(step)
 		if err := sweeper.Sweep(t.Context()); err != nil {

@@ -1,4 +1,4 @@
-// Package retention removes old states, events and logs. It runs on one server at a time, leaves
+// Package retention removes old states, events and logs, and stacks that were deleted long ago. It runs on one server at a time, leaves
 // the database to other writers most of the time, and keeps the metadata.
 package retention
 
@@ -24,24 +24,35 @@ type Policy struct {
 	States    int64         // number of each stack's newest states that are kept
 	StatesFor time.Duration // age up to which other states are kept; 0 means forever
 	LogsFor   time.Duration // age up to which logs and events are kept; 0 means forever
+	// DeletedFor is the time for which deleted stacks can be restored; 0 means not at all.
+	DeletedFor time.Duration
+}
+
+// deletedStacks purges deleted stacks.
+type deletedStacks interface {
+	PurgeDeleted(ctx context.Context, before time.Time) (int, error)
 }
 
 // Sweeper applies a policy.
 type Sweeper struct {
-	db     *store.DB
-	log    *logrus.Entry
-	policy Policy
-	clock  clock
+	db      *store.DB
+	log     *logrus.Entry
+	deleted deletedStacks
+	policy  Policy
+	clock   clock
 }
 
 // New returns a sweeper that applies policy to a database.
-func New(db *store.DB, log *logrus.Entry, policy Policy) *Sweeper {
-	return &Sweeper{db: db, log: log, policy: policy, clock: clock{up: upSince(time.Now())}}
+func New(db *store.DB, log *logrus.Entry, deleted deletedStacks, policy Policy) *Sweeper {
+	return &Sweeper{db: db, log: log, deleted: deleted, policy: policy, clock: clock{up: upSince(time.Now())}}
 }
 
 // unstartedFor is the age up to which updates are kept that no client has started. A client starts an
 // update right after it has created it.
 const unstartedFor = 24 * time.Hour
+
+// deletedPart is the only part for which no time means that nothing is kept.
+const deletedPart = "deleted_stacks"
 
 // page is the maximum number of rows that one query returns.
 const page = 100
@@ -71,8 +82,9 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		{"configurations", s.policy.LogsFor, s.sweepPrograms},
 		{"logs", s.policy.LogsFor, s.sweepLogs},
 		{"unstarted_updates", unstartedFor, s.sweepUnstarted},
+		{deletedPart, s.policy.DeletedFor, s.deleted.PurgeDeleted},
 	} {
-		if part.after == 0 {
+		if part.after == 0 && part.name != deletedPart {
 			continue
 		}
 		n, err := part.sweep(ctx, now.Add(-part.after))

@@ -1,6 +1,7 @@
 package retention_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,6 +35,30 @@ type world struct {
 	now time.Time
 	// updates and jobs are ids.
 	updates, jobs []string
+	deleted       deletedBefore
+}
+
+// deletedBefore records up to which time deleted stacks were purged.
+type deletedBefore struct{ times []time.Time }
+
+func (d *deletedBefore) PurgeDeleted(_ context.Context, before time.Time) (int, error) {
+	d.times = append(d.times, before)
+	return 0, nil
+}
+
+// TestDeletedStacks checks that deleted stacks are purged after their time, and at once without one.
+func TestDeletedStacks(t *testing.T) {
+	w := newWorld(t, storetest.SQLite(t))
+	w.sweep(retention.Policy{DeletedFor: 30 * day})
+	w.sweep(retention.Policy{})
+	if len(w.deleted.times) != 2 {
+		t.Fatalf("purged %d times", len(w.deleted.times))
+	}
+	for i, age := range []time.Duration{30 * day, 0} {
+		if off := w.deleted.times[i].Sub(w.now.Add(-age)); off < 0 || off > time.Hour {
+			t.Errorf("purged what was deleted before %s, want %s before now", w.deleted.times[i], age)
+		}
+	}
 }
 
 func newWorld(t *testing.T, db *store.DB) *world {
@@ -145,7 +170,7 @@ func (w *world) removed() map[string][]string {
 
 func (w *world) sweep(policy retention.Policy) {
 	w.t.Helper()
-	if err := retention.New(w.db, storetest.Log(), policy).Sweep(w.t.Context()); err != nil {
+	if err := retention.New(w.db, storetest.Log(), &w.deleted, policy).Sweep(w.t.Context()); err != nil {
 		w.t.Fatal(err)
 	}
 }

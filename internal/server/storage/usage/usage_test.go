@@ -142,7 +142,7 @@ func TestRecordedResources(t *testing.T) {
 		if got := count(); got != 8 {
 			t.Errorf("%d resources, want 8", got)
 		}
-		if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.DeleteStack("s") }); err != nil {
+		if err := db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error { return tx.DeleteStack("s", "ada") }); err != nil {
 			t.Fatal(err)
 		}
 		if got := count(); got != 0 {

@@ -363,8 +363,8 @@ func createSchema(ctx context.Context, db *sql.DB, opts Options, schema []int64)
 	return m.up(ctx)
 }
 
-// mayHaveRows are tables in which migrations can add rows.
-var mayHaveRows = []string{oldestTable}
+// mayHaveRows are tables in which migrations can add rows. An installation with an organization also has a user.
+var mayHaveRows = []string{oldestTable, "organizations"}
 
 func requireEmpty(ctx context.Context, q querier, tables []Relation) error {
 	for _, t := range tables {

@@ -1,0 +1,59 @@
+package store_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/database"
+)
+
+// readsStacks finds queries of the table of all stacks. Those of the existing ones read live_stacks.
+var readsStacks = regexp.MustCompile(`(?:FROM|JOIN)\s+stacks\b|NewTable\[\w+\]\(["` + "`" + `]stacks\b`)
+
+// keepsDeleted is the number of such queries in each file: those of what keeps, measures or removes stored data.
+var keepsDeleted = map[string]int{
+	"backup.go":            2,
+	"stacks.go":            1, // only writes
+	"stacks_deleted.go":    2,
+	"stacks_states.go":     1,
+	"storage.go":           1,
+	"storage_retention.go": 2,
+	"webhooks.go":          1,
+}
+
+// TestQueriesDoNotSeeDeletedStacks reads the source of all queries.
+func TestQueriesDoNotSeeDeletedStacks(t *testing.T) {
+	found := map[string]int{}
+	for _, path := range must.Get(filepath.Glob("*.go"))(t) {
+		if n := len(readsStacks.FindAll(must.Get(os.ReadFile(path))(t), -1)); n > 0 && !regexp.MustCompile(`_test\.go$`).MatchString(path) {
+			found[path] = n
+		}
+	}
+	if !maps.Equal(found, keepsDeleted) {
+		t.Errorf("the table stacks, which contains deleted stacks, is read in %v, want %v: read the view live_stacks, "+
+			"or add queries of what is stored", found, keepsDeleted)
+	}
+}
+
+// TestViewOfStacks checks that the view has all columns of the table: PostgreSQL does not add later ones.
+func TestViewOfStacks(t *testing.T) {
+	db := storetest.Postgres(t)
+	columns := func(name string) []string {
+		t.Helper()
+		list := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]string, error) {
+			return database.Scalars[string](tx.Tx, "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1", name)
+		}))(t)
+		slices.Sort(list)
+		return list
+	}
+	if table, view := columns("stacks"), columns("live_stacks"); len(table) == 0 || !slices.Equal(table, view) {
+		t.Errorf("the table stacks has the columns %v, and the view live_stacks has %v", table, view)
+	}
+}
