@@ -353,7 +353,14 @@ func TestRestoreOfOthers(t *testing.T) {
 		}
 		_, err = s.service.Restore(t.Context(), s.user, "deleted-stacks", d.StackID, "")
 		s.refused(fault.KindNotFound, "no deleted stack", err)
-		_, err = s.restore(d, "")
+
+		// Who administered only the stack restores it, but does not purge it.
+		owner := member("acme", "billing-manager")
+		s.must(db.Write(t.Context(), scope.Stack(d.OrgID, d.StackID), func(tx *store.Tx) error {
+			return tx.SaveCollaborator(store.Collaborator{StackID: d.StackID, UserID: owner.User.ID, Permission: store.AdminPermission})
+		}))
+		s.refused(fault.KindForbidden, "only an administrator of the organization", s.service.Purge(t.Context(), owner, d.OrgID, d.StackID))
+		_, err = s.service.Restore(t.Context(), owner, d.OrgID, d.StackID, "")
 		s.must(err)
 	})
 }

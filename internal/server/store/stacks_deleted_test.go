@@ -1,11 +1,14 @@
 package store_test
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/must"
@@ -56,4 +59,30 @@ func TestViewOfStacks(t *testing.T) {
 	if table, view := columns("stacks"), columns("live_stacks"); len(table) == 0 || !slices.Equal(table, view) {
 		t.Errorf("the table stacks has the columns %v, and the view live_stacks has %v", table, view)
 	}
+}
+
+// TestStorageOfDeletedStacks measures what an organization stores before and after a stack is deleted, and after it is
+// purged.
+func TestStorageOfDeletedStacks(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		stackFixture(t, db, "a")
+		write(t, db, func(tx *store.Tx) error {
+			return errors.Join(
+				tx.InsertState(store.State{Key: "k", StackID: "id-a", Form: store.Full, Blob: "k", Size: 1000}),
+				tx.SetStackConfig("id-a", strings.Repeat("x", 5000)))
+		})
+		measure := func() string {
+			t.Helper()
+			return fmt.Sprint(must.Get(store.Read(t.Context(), db, (*store.Tx).MeasureStorage))(t))
+		}
+		before := measure()
+		write(t, db, func(tx *store.Tx) error { return tx.DeleteStack("id-a", "ada") })
+		if got, want := measure(), fmt.Sprint([]store.Storage{{OrgID: "id-acme", Measured: 6000}}); got != want || before != want {
+			t.Errorf("stored: %s before and %s after the deletion, want %s", before, got, want)
+		}
+		write(t, db, func(tx *store.Tx) error { return tx.PurgeStack("id-a") })
+		if got, want := measure(), fmt.Sprint([]store.Storage{{OrgID: "id-acme"}}); got != want {
+			t.Errorf("stored after the purge: %s, want %s", got, want)
+		}
+	})
 }
