@@ -101,7 +101,7 @@ func operations() map[string]served {
 		ListTokens.name: ListTokens, CreateToken.name: CreateToken, RevokeToken.name: RevokeToken,
 		ListOrganizations.name: ListOrganizations, CreateOrganization.name: CreateOrganization, RenameOrganization.name: RenameOrganization,
 		ListStacks.name: ListStacks, TransferStack.name: TransferStack,
-		WriteBackup.name: WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored, RestoreStatus.name: RestoreStatus,
+		WriteBackup.name: WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored, RestoreStatus.name: RestoreStatus, RevokeRestored.name: RevokeRestored,
 	}
 }
 

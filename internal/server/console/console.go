@@ -94,7 +94,7 @@ func New(d Deps) *page.Site {
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})
-	restore.Register(site, restore.Deps{Recovery: d.Recovery})
+	restore.Register(site, restore.Deps{Recovery: d.Recovery, Tokens: pools.Revoker{Identity: d.Identity, Pools: d.Pools}})
 	return site
 }
 

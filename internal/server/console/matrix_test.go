@@ -45,7 +45,7 @@ var matrixRoutes = map[string][]string{
 	"team's stacks": {"POST /{org}/-/settings/teams/{team}/stacks"},
 	"administer": {
 		"POST /{org}/-/deployments/pause", "POST /{org}/-/deployments/resume", "GET /{org}/-/audit", "GET /{org}/-/audit/export",
-		"GET /{org}/-/restore", "POST /{org}/-/restore/release",
+		"GET /{org}/-/restore", "POST /{org}/-/restore/release", "POST /{org}/-/restore/revoke-tokens",
 		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit",
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
 		"POST /{org}/-/pools/{pool}/agents/{agent}/drain", "POST /{org}/-/pools/{pool}/agents/{agent}/resume",
@@ -67,7 +67,7 @@ var matrixRoutes = map[string][]string{
 		"GET /{org}/-/settings/integrations/{integration}/repositories", "POST /{org}/-/settings/integrations/{integration}/edit",
 		"POST /{org}/-/settings/integrations/{integration}/rotate", "POST /{org}/-/settings/integrations/{integration}/delete",
 	},
-	"server": {"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "POST /-/server/restore/release"},
+	"server": {"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "POST /-/server/restore/release", "POST /-/server/restore/revoke-tokens"},
 
 	"read": {
 		"GET STACK", "GET STACK/updates", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resource",
