@@ -141,6 +141,17 @@ func TestBackupOfRunningServer(t *testing.T) {
 	}
 }
 
+// TestBackupsAreExclusive checks that one of the servers that share a database writes the backups of the schedule.
+func TestBackupsAreExclusive(t *testing.T) {
+	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
+	cfg.BackupSchedule = "0 3 * * *"
+	s := must.Get(New(t.Context(), cfg, "v1", storetest.Log(), io.Discard))(t)
+	defer s.closeAll()
+	if !slices.ContainsFunc(s.subsystems, func(sub Subsystem) bool { return sub.Name == "backups" && sub.Exclusive }) {
+		t.Error("each server writes backups, or none does")
+	}
+}
+
 // TestHeldWork checks that the work of a restored server that acts outside of it waits for the release, and that no other
 // work does.
 func TestHeldWork(t *testing.T) {
