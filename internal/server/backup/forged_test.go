@@ -48,7 +48,7 @@ func rewrite(t *testing.T, dir, name string, change func(lines []string, m *back
 
 // TestForged refuses backups whose hashes are right, but whose content no server has written.
 func TestForged(t *testing.T) {
-	s := newSite(t, storetest.SQLite(t))
+	s := newSite(t, storetest.SQLiteUnraced(t))
 	whole := s.backup(backup.Request{}).Path
 	entry := func(key string, size int64) string {
 		return string(must.Get(json.Marshal(backup.Blob{Key: key, Size: size, SHA256: strings.Repeat("0", 64)}))(t))
