@@ -212,7 +212,7 @@ func TestLongLine(t *testing.T) {
 	s := newSite(t, storetest.SQLiteUnraced(t))
 	dir := s.backup(backup.Request{}).Path
 	rewrite(t, dir, "tables/stacks.jsonl.zst", func(l []string, _ *backup.Manifest) []string {
-		return append(l, strings.Repeat("[", 2*limit))
+		return append(l, strings.Repeat("[", 2*limit)+unended)
 	})
 	s.write(func(tx *store.Tx) error { return tx.SetInstallation("larger", make([]byte, limit)) })
 	defer backup.LowerMaxLine(limit)()
