@@ -98,7 +98,7 @@ func TestBackupOfRunningServer(t *testing.T) {
 	if b := write(testConfig(t, dir)); b.Blobs != 1 || b.Key || b.Engine != "sqlite" || len(b.Problems) > 0 {
 		t.Errorf("the backup of the running server is %+v", b)
 	}
-	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), "stop it") {
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), ") runs on "+dir) {
 		t.Errorf("restoring over a running server: %v", err)
 	}
 	must.OK(t, os.Remove(filepath.Join(dir, "control.sock")))
