@@ -263,7 +263,7 @@ key into its file before.`,
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s: the installation is in the state of %s.\nIts server starts paused. Start it, see what to check with workflow-server restore status, and let it work again with workflow-server restore release --all.\n", r.Path, r.Manifest.Time.Format(time.RFC3339))
 		return err
 	}
-	cmd.AddCommand(newReleaseCommand(s), newRestoreStatusCommand(s))
+	cmd.AddCommand(newReleaseCommand(s), newRestoreStatusCommand(s), newRevokeTokensCommand(s))
 	return cmd
 }
 

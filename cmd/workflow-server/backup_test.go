@@ -98,6 +98,17 @@ func TestBackupDrill(t *testing.T) {
 	}
 	must.OK(t, os.WriteFile(log, []byte("time,actor\n"), 0o644))
 	h.refuses(0, 2, "line 1 of "+log+" is no entry of an audit log", "restore", "status", "--audit-log", log)
+	h.refuses(0, 2, "with --kind, or all with --all", "restore", "revoke-tokens")
+	h.refuses(0, 2, `"job" is not a kind of tokens`, "restore", "revoke-tokens", "--kind", "job")
+	if out := h.ok(0, "restore", "revoke-tokens", "--kind", "pool,exchanged", "--json"); strings.Join(strings.Fields(out), "") != `{"pool":1}` {
+		t.Errorf("got %s", out)
+	}
+	if out := h.script("backup revoke", values); !strings.Contains(out, fmt.Sprintf("Revoked %d tokens of users", len(tokens)-1)) {
+		t.Errorf("got %s", out)
+	}
+	if out := h.script("backup status", values); !strings.Contains(out, "No token of the backup is valid.") {
+		t.Errorf("got %s", out)
+	}
 	if out := h.script("backup release", values); !strings.Contains(out, "The restored server works again") {
 		t.Errorf("got %s", out)
 	}

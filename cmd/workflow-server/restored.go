@@ -26,8 +26,8 @@ func newRestoreStatusCommand(s source) *cobra.Command {
 		Use:   "status",
 		Short: "Show what to check before a restored server works again",
 		Long: `Show which organizations a restore has paused, which deployments can have run since the backup, and
-which access tokens are valid. Tokens that were revoked since the backup are valid again: with
---audit-log, a JSON export of the lost installation's audit log, the list marks them.
+which access tokens of the backup are valid. Tokens that were revoked since the backup are valid
+again: with --audit-log, a JSON export of the lost installation's audit log, the list marks them.
 
 ` + through,
 		Example: `  workflow-server restore status
@@ -47,7 +47,7 @@ which access tokens are valid. Tokens that were revoked since the backup are val
 		if err != nil {
 			return err
 		}
-		tokens, err := admin.All(ctx, c, admin.ListTokens, admin.TokensOf{}, admin.TokensOf.Next)
+		tokens, err := admin.All(ctx, c, admin.ListTokens, admin.TokensOf{InBackup: true}, admin.TokensOf.Next)
 		if err != nil {
 			return err
 		}
@@ -103,14 +103,22 @@ func printRestore(w io.Writer, r admin.Restore, tokens []admin.Token, revoked ma
 			fmt.Fprintf(w, "and %d more\n", r.MoreDeployments)
 		}
 	}
-	fmt.Fprintln(w, "\nThese tokens are valid, also those that were revoked since the backup. Revoke those with: workflow-server token revoke ID")
+	if len(tokens) == 0 {
+		_, err := fmt.Fprintln(w, "\nNo token of the backup is valid.")
+		return err
+	}
+	fmt.Fprintln(w, "\nThese tokens of the backup are valid, also those that were revoked since. Revoke those with: workflow-server token revoke ID; or all with: workflow-server restore revoke-tokens --all")
 	var rows [][]string
 	for _, t := range tokens {
 		gone := ""
 		if when, ok := revoked[t.ID]; ok {
 			gone = at(&when)
 		}
-		rows = append(rows, []string{t.ID, t.Kind, holder(t), cmp.Or(t.Description, t.Name), at(&t.Created), at(t.LastUsed), gone})
+		kind := t.Kind
+		if t.Exchanged {
+			kind += ", exchanged"
+		}
+		rows = append(rows, []string{t.ID, kind, holder(t), cmp.Or(t.Description, t.Name), at(&t.Created), at(t.LastUsed), gone})
 	}
 	return operator.PrintTable(w, "ID|KIND|OF|DESCRIPTION|CREATED|LAST USED|REVOKED", rows)
 }

@@ -76,8 +76,8 @@ func checkPaused(t *testing.T, s *Server, dir string, cfg config.Config, pool, d
 // state of a stack is the same, and secrets can be decrypted.
 func TestBackupOfRunningServer(t *testing.T) {
 	base := t.TempDir()
-	dir, passphrase := filepath.Join(base, "first"), "correct horse battery staple"
-	backups := admin.NewBackup{Dir: filepath.Join(base, "backups"), Passphrase: passphrase}
+	dir := filepath.Join(base, "first")
+	backups := admin.NewBackup{Dir: filepath.Join(base, "backups")} // not sealed: that takes long, and package backup tests it
 	s := must.Get(New(t.Context(), testConfig(t, dir), "v1", storetest.Log(), io.Discard))(t)
 	stop := run(t, s)
 	call(t, s, dir, http.MethodPost, "/api/stacks/acme/proj", `{"stackName": "dev"}`)
@@ -97,19 +97,26 @@ func TestBackupOfRunningServer(t *testing.T) {
 		defer func() { must.OK(t, closeCaller()) }()
 		return must.Get(admin.WriteBackup.Do(t.Context(), caller, backups))(t)
 	}
-	if b := write(testConfig(t, dir)); b.Blobs != 1 || !b.Key || b.Engine != "sqlite" || len(b.Problems) > 0 {
+	if b := write(testConfig(t, dir)); b.Blobs != 1 || b.Key || b.Engine != "sqlite" || len(b.Problems) > 0 {
 		t.Errorf("the backup of the running server is %+v", b)
 	}
-	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, passphrase, storetest.Log()); err == nil || !strings.Contains(err.Error(), "stop it") {
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), ") runs on "+dir) {
 		t.Errorf("restoring over a running server: %v", err)
 	}
+	must.OK(t, os.Remove(filepath.Join(dir, "control.sock")))
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), "another workflow-server is using the database") {
+		t.Errorf("restoring over a running server without its socket: %v", err)
+	}
 	must.OK(t, stop())
-	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, passphrase, storetest.Log()); err == nil || !strings.Contains(err.Error(), "server.db exists") {
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), "server.db exists") {
 		t.Errorf("restoring over an installation: %v", err)
 	}
 	write(testConfig(t, dir)) // without a server
 
-	token := must.Get(os.ReadFile(filepath.Join(dir, "admin-token")))(t)
+	kept := map[string][]byte{} // as administrators keep them
+	for _, name := range []string{"admin-token", "master-key"} {
+		kept[name] = must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
+	}
 	must.OK(t, os.RemoveAll(dir))
 	for _, engine := range []string{"postgres", "sqlite"} {
 		dir := filepath.Join(base, engine)
@@ -119,11 +126,13 @@ func TestBackupOfRunningServer(t *testing.T) {
 				"WORKFLOW_SERVER_DATABASE=" + storetest.PostgresURL(t),
 			}}))(t)
 		}
-		restored := must.Get(Restore(t.Context(), cfg, "v1", backups.Dir, passphrase, storetest.Log()))(t)
+		must.OK(t, os.Mkdir(dir, 0o700))
+		must.OK(t, os.WriteFile(filepath.Join(dir, "master-key"), kept["master-key"], 0o600))
+		restored := must.Get(Restore(t.Context(), cfg, "v1", backups.Dir, "", storetest.Log()))(t)
 		if !restored.Key {
-			t.Error("the key was not restored")
+			t.Error("the key is not known")
 		}
-		must.OK(t, os.WriteFile(filepath.Join(dir, "admin-token"), token, 0o600)) // as kept by the administrator
+		must.OK(t, os.WriteFile(filepath.Join(dir, "admin-token"), kept["admin-token"], 0o600))
 		var notices bytes.Buffer
 		s := must.Get(New(t.Context(), cfg, "v1", storetest.Log(), &notices))(t)
 		if strings.Contains(notices.String(), "Created organization") {
@@ -163,6 +172,17 @@ func TestBackupOfRunningServer(t *testing.T) {
 			t.Errorf("%s: without the secrets, the state is %s, want %s", engine, got, want)
 		}
 		must.OK(t, stop())
+	}
+}
+
+// TestBackupsAreExclusive checks that one of the servers that share a database writes the backups of the schedule.
+func TestBackupsAreExclusive(t *testing.T) {
+	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
+	cfg.BackupSchedule = "0 3 * * *"
+	s := must.Get(New(t.Context(), cfg, "v1", storetest.Log(), io.Discard))(t)
+	defer s.closeAll()
+	if !slices.ContainsFunc(s.subsystems, func(sub Subsystem) bool { return sub.Name == "backups" && sub.Exclusive }) {
+		t.Error("each server writes backups, or none does")
 	}
 }
 

@@ -273,7 +273,7 @@ func TestRestoredServerWaits(t *testing.T) {
 	}
 	claimedID, claimedJob := take(claimed)
 	i.pend(o)
-	backups := admin.NewBackup{Dir: filepath.Join(base, "backups"), Passphrase: "correct horse battery staple"}
+	backups := admin.NewBackup{Dir: filepath.Join(base, "backups")}
 	i.administer(cfg, func(c admin.Caller) { must.Get(admin.WriteBackup.Do(t.Context(), c, backups))(t) })
 	// After the backup, the queued deployment of the backup is cancelled, and another one is claimed and started.
 	call(t, i.server, i.dir, http.MethodPost, "/api/stacks/acme/proj/pending/deployments/1/cancel", "")
@@ -284,13 +284,16 @@ func TestRestoredServerWaits(t *testing.T) {
 		}
 	}
 	token := must.Get(os.ReadFile(filepath.Join(i.dir, "admin-token")))(t)
+	key := must.Get(os.ReadFile(filepath.Join(i.dir, "master-key")))(t)
 	must.OK(t, stop())
 	if got := o.got(); len(got) > 0 {
 		t.Fatalf("the first server has sent %q", got)
 	}
 
 	cfg, i.dir = configOf("restored"), filepath.Join(base, "restored")
-	must.Get(Restore(t.Context(), cfg, "v1", backups.Dir, backups.Passphrase, storetest.Log()))(t)
+	must.OK(t, os.Mkdir(i.dir, 0o700))
+	must.OK(t, os.WriteFile(filepath.Join(i.dir, "master-key"), key, 0o600))
+	must.Get(Restore(t.Context(), cfg, "v1", backups.Dir, "", storetest.Log()))(t)
 	must.OK(t, os.WriteFile(filepath.Join(i.dir, "admin-token"), token, 0o600)) // as kept by the administrator
 	i.server = must.Get(New(t.Context(), cfg, "v1", storetest.Log(), io.Discard))(t)
 	all := i.untouched()

@@ -29,7 +29,7 @@ import (
 const PostgresEnv = "WORKFLOW_TEST_POSTGRES"
 
 // OnlyPostgresEnv is the environment variable that makes [OnSQLite] skip its tests. The race detector's tier sets no
-// such variable, so a test of its packages runs once with each engine.
+// such variable, so a test of its packages runs once with each engine, except those that call [Unraced].
 const OnlyPostgresEnv = "WORKFLOW_TEST_ONLY_POSTGRES"
 
 // OnSQLite skips a test that does not need PostgreSQL if this run only repeats tests with PostgreSQL.
@@ -38,6 +38,22 @@ func OnSQLite(t testing.TB) {
 	if os.Getenv(OnlyPostgresEnv) != "" {
 		t.Skip("this run only repeats tests with PostgreSQL")
 	}
+}
+
+// Unraced skips a test without concurrency if the race detector makes it slow and another run has it: that with a
+// running PostgreSQL and without the race detector. The test must not call [OnSQLite], which would skip it there.
+func Unraced(t testing.TB) {
+	t.Helper()
+	if raceDetector && os.Getenv(PostgresEnv) != "" {
+		t.Skip("the tier postgres runs this test, without the race detector")
+	}
+}
+
+// SQLiteUnraced is like [SQLite], for the tests of [Unraced].
+func SQLiteUnraced(t testing.TB) *store.DB {
+	t.Helper()
+	Unraced(t)
+	return sqliteAt(t, nil)
 }
 
 // Log returns a logger that discards its entries.
@@ -57,6 +73,11 @@ func SQLite(t testing.TB) *store.DB {
 func SQLiteAt(t testing.TB, clock store.Clock) *store.DB {
 	t.Helper()
 	OnSQLite(t)
+	return sqliteAt(t, clock)
+}
+
+func sqliteAt(t testing.TB, clock store.Clock) *store.DB {
+	t.Helper()
 	dir := tempDir(t)
 	file := filepath.Join(dir, "server.db")
 	content, err := migratedFile()

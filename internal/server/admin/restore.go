@@ -7,8 +7,21 @@ import (
 	"workflowagent/internal/server/recovery"
 )
 
-// RestoreStatus says what a restored installation waits for, and what to check before its release.
-var RestoreStatus = Operation[None, Restore]{"restore-status", (*Service).restoreStatus}
+var (
+	// RestoreStatus says what a restored installation waits for, and what to check before its release.
+	RestoreStatus = Operation[None, Restore]{"restore-status", (*Service).restoreStatus}
+	// RevokeRestored revokes the tokens of the backup from which the installation was restored.
+	RevokeRestored = Operation[RestoredTokens, recovery.Revoked]{"restore-revoke-tokens", (*Service).revokeRestored}
+)
+
+// RestoredTokens selects tokens of a backup by their kinds, of which at least one is needed.
+type RestoredTokens struct {
+	Kinds []recovery.TokenKind `json:"kinds"`
+}
+
+func (s *Service) revokeRestored(ctx context.Context, q RestoredTokens) (recovery.Revoked, error) {
+	return recovery.RevokeTokens(ctx, s.db, s.revoker(), operator, "", q.Kinds)
+}
 
 // Restore is the state of an installation that was restored. If it was not, only Restored is set.
 type Restore struct {

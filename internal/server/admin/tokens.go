@@ -9,6 +9,8 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/store"
 )
 
@@ -25,6 +27,8 @@ type TokensOf struct {
 	User         string `json:"user,omitempty"` // login of the user as whom personal tokens act
 	Organization string `json:"organization,omitempty"`
 	CreatedBy    string `json:"createdBy,omitempty"` // login
+	// InBackup selects the valid tokens, also exchanged ones, of the backup from which the installation was restored.
+	InBackup bool `json:"inBackup,omitempty"`
 	// AfterID and AfterTime name the last entry of the page before.
 	AfterID   string    `json:"afterID,omitempty"`
 	AfterTime time.Time `json:"afterTime,omitzero"`
@@ -55,6 +59,7 @@ type Token struct {
 	Name         string     `json:"name,omitempty"`
 	Description  string     `json:"description,omitempty"`
 	Admin        bool       `json:"admin,omitempty"`
+	Exchanged    bool       `json:"exchanged,omitempty"` // for an identity token of another issuer
 	CreatedBy    string     `json:"createdBy,omitempty"`
 	Created      time.Time  `json:"created"`
 	Expires      *time.Time `json:"expires,omitempty"`
@@ -105,6 +110,13 @@ func (s *Service) listTokens(ctx context.Context, q TokensOf) (Page[Token], erro
 		}
 		*of.id = u.ID
 	}
+	if q.InBackup {
+		r, err := recovery.Read(ctx, s.db)
+		if err != nil || r == nil {
+			return Page[Token]{Entries: []Token{}}, err
+		}
+		f.ValidAt = r.Backup
+	}
 	if q.Organization != "" {
 		o, err := s.organization(ctx, q.Organization)
 		if err != nil {
@@ -120,7 +132,7 @@ func (s *Service) listTokens(ctx context.Context, q TokensOf) (Page[Token], erro
 	for _, t := range found[:min(page, len(found))] {
 		p.Entries = append(p.Entries, Token{
 			ID: t.ID, Kind: kinds[t.Kind], User: t.User, Organization: t.Organization, Team: t.Team, Pool: t.Pool, Name: t.Name, Description: t.Description,
-			Admin: t.Admin, CreatedBy: t.Creator, Created: t.CreatedAt, Expires: known(t.ExpiresAt), LastUsed: known(t.LastUsedAt),
+			Admin: t.Admin, Exchanged: t.Exchanged, CreatedBy: t.Creator, Created: t.CreatedAt, Expires: known(t.ExpiresAt), LastUsed: known(t.LastUsedAt),
 		})
 	}
 	return p, nil
@@ -143,14 +155,10 @@ func (s *Service) revokeToken(ctx context.Context, q OldToken) (None, error) {
 	if err != nil {
 		return None{}, store.IfMissing(err, missing)
 	}
-	switch t.Kind {
-	case store.PoolToken:
-		if t.IssuerID == "" { // open polls must end
-			return None{}, s.Pools.RevokeToken(ctx, operator, t.OrgID, t.PoolID, q.ID)
-		}
-	case store.JobToken, store.RunnerToken:
+	if t.Kind == store.JobToken || t.Kind == store.RunnerToken {
 		return None{}, missing // a deployment is canceled instead
-	case store.PersonalToken, store.OrgToken, store.TeamToken:
 	}
-	return None{}, s.Identity.DeleteToken(ctx, q.ID, func(store.Token) bool { return true })
+	return None{}, s.revoker().Revoke(ctx, operator, t)
 }
+
+func (s *Service) revoker() pools.Revoker { return pools.Revoker{Identity: s.Identity, Pools: s.Pools} }

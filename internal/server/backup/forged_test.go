@@ -18,6 +18,9 @@ import (
 	"workflowagent/internal/server/backup"
 )
 
+// unended at the end of the last line that [rewrite] writes leaves out the end of that line.
+const unended = "(unended)"
+
 // rewrite replaces a compressed file of a backup, and what its manifest says of it, as an attacker can who may write to
 // the backup.
 func rewrite(t *testing.T, dir, name string, change func(lines []string, m *backup.Manifest) []string) {
@@ -30,7 +33,7 @@ func rewrite(t *testing.T, dir, name string, change func(lines []string, m *back
 	text := must.Get(decoder.DecodeAll(must.Get(os.ReadFile(path))(t), nil))(t)
 	lines := change(strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"), &m)
 	encoder := must.Get(zstd.NewWriter(nil))(t)
-	data := encoder.EncodeAll([]byte(strings.Join(lines, "\n")+"\n"), nil)
+	data := encoder.EncodeAll([]byte(strings.TrimSuffix(strings.Join(lines, "\n")+"\n", unended+"\n")), nil)
 	must.OK(t, encoder.Close())
 	sum := sha256.Sum256(data)
 	part := backup.Part{Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])}
@@ -48,7 +51,7 @@ func rewrite(t *testing.T, dir, name string, change func(lines []string, m *back
 
 // TestForged refuses backups whose hashes are right, but whose content no server has written.
 func TestForged(t *testing.T) {
-	s := newSite(t, storetest.SQLite(t))
+	s := newSite(t, storetest.SQLiteUnraced(t))
 	whole := s.backup(backup.Request{}).Path
 	entry := func(key string, size int64) string {
 		return string(must.Get(json.Marshal(backup.Blob{Key: key, Size: size, SHA256: strings.Repeat("0", 64)}))(t))

@@ -15,8 +15,8 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-// maxLine bounds a row of a table. The server accepts no value that is as large.
-const maxLine = 256 << 20
+// maxLine bounds a row of a table. The server accepts no value that is as large. Only tests lower it.
+var maxLine = 256 << 20
 
 // rowWriter writes the rows of a table. The first line contains its columns, and each further line a row as an array. A
 // number is a bigint, null is NULL, a string is a text, or a bytea in base64. A text that is not valid UTF-8 is an

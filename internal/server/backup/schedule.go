@@ -19,9 +19,10 @@ type Plan struct {
 	Next func(after time.Time) (time.Time, error)
 }
 
+// startDelay is the time that a server has run before it writes a backup that was due earlier. Only tests lower it.
+var startDelay = time.Minute
+
 const (
-	// startDelay is the time that a server has run before it writes a backup that was due earlier.
-	startDelay = time.Minute
 	// clockEvery is the interval at which the clock is read, which can be set while the server waits.
 	clockEvery = time.Minute
 	// writeTime bounds a backup of the schedule.

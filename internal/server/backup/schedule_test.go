@@ -2,8 +2,13 @@ package backup_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +16,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/backup"
+	"workflowagent/internal/server/store"
 )
 
 const day = 24 * time.Hour
@@ -119,6 +125,68 @@ func TestFailedSchedule(t *testing.T) {
 			t.Errorf("after the success, the status is %+v", status)
 		}
 	})
+}
+
+// TestReplicas runs the schedule on two servers that share a database. One of them writes each backup, and the other one
+// continues when it has ended.
+func TestReplicas(t *testing.T) {
+	defer backup.LowerStartDelay()()
+	first, second := storetest.PostgresPair(t)
+	s := newSite(t, first)
+	dbs := []*store.DB{first, second}
+	dirs := []string{s.backups, s.backups + "-of-second"} // so that neither waits for the other's lock
+	written := func() (counts [2]int) {
+		t.Helper()
+		for i, dir := range dirs {
+			list, err := backup.List(dir)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Fatal(err)
+			}
+			counts[i] = len(list)
+		}
+		return counts
+	}
+	// serve runs the schedule on servers until a number of backups that were due are written.
+	serve := func(due int64, servers ...int) {
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		var left atomic.Int64
+		left.Store(due)
+		next := func(after time.Time) (time.Time, error) {
+			if left.Add(-1) < 0 {
+				stop()
+				return after.Add(day), nil
+			}
+			return after, nil
+		}
+		var running sync.WaitGroup
+		for _, i := range servers {
+			src := s.source()
+			src.DB = dbs[i]
+			service := backup.New(src, backup.Plan{Request: backup.Request{Dir: dirs[i]}, Next: next})
+			running.Go(func() { _ = dbs[i].Exclusive(ctx, "backups", service.Run) })
+		}
+		running.Wait()
+	}
+	serve(2, 0, 1)
+	counts := written()
+	if counts != [2]int{3, 0} && counts != [2]int{0, 3} { // the first one, and those that were due
+		t.Fatalf("the servers have written %d backups, want 3 of one", counts)
+	}
+	other := 0
+	if counts[0] > 0 {
+		other = 1
+	}
+	serve(1, other)
+	counts[other] = 1
+	if got := written(); got != counts {
+		t.Errorf("after the end of one server, they have written %d backups, want %d", got, counts)
+	}
+	status := must.Get(backup.ReadStatus(t.Context(), first))(t)
+	if status.Last == nil || filepath.Dir(status.Last.Path) != dirs[other] || status.Failing() != nil {
+		t.Errorf("the status is %+v", status)
+	}
 }
 
 // TestSharedDirectory checks that a backup of an installation removes none of another one.

@@ -338,8 +338,7 @@ func (w *writer) copyBlob(ctx context.Context, s *store.Snapshot, key string, in
 	if err != nil {
 		return Blob{}, err
 	}
-	// A log can have grown since.
-	if _, err := io.Copy(f, io.LimitReader(r, info.Size)); err != nil {
+	if _, err := io.Copy(f, r); err != nil {
 		return Blob{}, errors.Join(fmt.Errorf("copying blob %s: %w", key, err), f.abandon())
 	}
 	part, err := f.finish()

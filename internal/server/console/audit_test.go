@@ -1,16 +1,19 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/console"
 	"workflowagent/internal/server/identity"
@@ -126,6 +129,16 @@ func (a *auditor) changeSettings() {
 	a.change("/{org}/-/restore/release")
 	a.Restored()
 	a.change("/-/server/restore/release")
+	for i, action := range []string{"/{org}/-/restore/revoke-tokens", "/-/server/restore/revoke-tokens"} {
+		must.OK(a.t, a.DB().Write(a.t.Context(), scope.Server(), func(tx *store.Tx) error {
+			org, err := tx.OrganizationByName("acme")
+			if err != nil {
+				return err
+			}
+			return tx.InsertToken(store.Token{ID: fmt.Sprint("old", i), Hash: fmt.Append(nil, i), Kind: store.OrgToken, OrgID: org.ID, CreatedAt: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)})
+		}))
+		a.change(action, "kind", "access")
+	}
 	a.change(base+"/permission", "permission", "101")
 	a.change(base+"/pulumi-version", "version", "3.276")
 	a.change(base+"/members", "login", "ann", "role", "member")

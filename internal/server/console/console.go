@@ -98,7 +98,7 @@ func New(d Deps) *page.Site {
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)
 	activity.Register(site, activity.Deps{Audit: d.Audit})
-	restore.Register(site, restore.Deps{Recovery: d.Recovery})
+	restore.Register(site, restore.Deps{Recovery: d.Recovery, Tokens: pools.Revoker{Identity: d.Identity, Pools: d.Pools}})
 	users.Register(site, users.Deps{Identity: d.Identity, SignIn: d.SignIn})
 	return site
 }

@@ -46,7 +46,7 @@ var matrixRoutes = map[string][]string{
 	"team's stacks": {"POST /{org}/-/settings/teams/{team}/stacks"},
 	"administer": {
 		"POST /{org}/-/deployments/pause", "POST /{org}/-/deployments/resume", "GET /{org}/-/audit", "GET /{org}/-/audit/export",
-		"GET /{org}/-/restore", "POST /{org}/-/restore/release",
+		"GET /{org}/-/restore", "POST /{org}/-/restore/release", "POST /{org}/-/restore/revoke-tokens",
 		"POST /{org}/-/stacks/deleted/{deleted}/purge",
 		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit",
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
@@ -72,7 +72,7 @@ var matrixRoutes = map[string][]string{
 	"server": {
 		"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "GET /-/server/users", "GET /-/server/users/{user}",
 		"POST /-/server/users/{user}/disable", "POST /-/server/users/{user}/enable", "POST /-/server/users/{user}/hand-over",
-		"POST /-/server/users/{user}/end-sessions", "POST /-/server/users/{user}/delete", "POST /-/server/restore/release",
+		"POST /-/server/users/{user}/end-sessions", "POST /-/server/users/{user}/delete", "POST /-/server/restore/release", "POST /-/server/restore/revoke-tokens",
 	},
 
 	"read": {

@@ -133,6 +133,9 @@ func (s *Service) DeleteToken(ctx context.Context, id string, match func(store.T
 			if err := tx.DeleteToken(id); err != nil {
 				return err
 			}
+			if t.Kind == store.PoolToken {
+				tx.Notify(PoolTokenTopic, t.OrgID) // open polls must end
+			}
 			return recordToken(ctx, tx, audit.TokenRevoked, t)
 		})
 	}

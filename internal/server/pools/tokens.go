@@ -93,3 +93,17 @@ func (s *Service) RevokeToken(ctx context.Context, p identity.Principal, orgID, 
 	}
 	return err
 }
+
+// Revoker revokes tokens of all kinds.
+type Revoker struct {
+	Identity *identity.Service
+	Pools    *Service
+}
+
+// Revoke revokes a token of a user, an organization, a team or a pool.
+func (r Revoker) Revoke(ctx context.Context, p identity.Principal, t store.Token) error {
+	if t.Kind == store.PoolToken && t.IssuerID == "" {
+		return r.Pools.RevokeToken(ctx, p, t.OrgID, t.PoolID, t.ID)
+	}
+	return r.Identity.DeleteToken(ctx, t.ID, func(store.Token) bool { return true })
+}

@@ -101,14 +101,6 @@ func Unfinished(ctx context.Context, db *store.DB, orgID string) (list []Deploym
 	return list, more, err
 }
 
-// Tokens returns up to limit of the tokens of an organization, or of all tokens if orgID is "", newest first. Those that
-// were revoked since the backup are valid again.
-func (s *Service) Tokens(ctx context.Context, orgID string, limit int) ([]store.ListedToken, error) {
-	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.ListedToken, error) {
-		return tx.ListTokens(store.TokenSelection{OrgID: orgID, Limit: limit})
-	})
-}
-
 // StateOf returns the time of the backup from which the state of a stack is, or the zero time if the installation was not
 // restored, or if an update or refresh of the stack has succeeded since.
 func (s *Service) StateOf(ctx context.Context, st store.Stack) (backup time.Time, err error) {

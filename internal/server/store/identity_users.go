@@ -118,6 +118,7 @@ type ListedToken struct {
 	Pool                             string `read:"COALESCE(p.name, '')"`
 	Creator                          string `read:"COALESCE(c.login, '')"`
 	Admin                            bool
+	Exchanged                        bool `read:"CASE WHEN t.issuer_id = '' THEN 0 ELSE 1 END"` // for an identity token
 	CreatedAt, ExpiresAt, LastUsedAt time.Time
 }
 
@@ -129,15 +130,23 @@ var listedTokens = database.NewTable[ListedToken](`tokens t LEFT JOIN users u ON
 type TokenSelection struct {
 	Kind                     TokenKind
 	UserID, OrgID, CreatorID string
+	// ValidAt selects the tokens that existed at this time and have not expired, and also exchanged ones.
+	ValidAt time.Time
 	// After selects the tokens that follow this one; only its time and id count.
 	After ListedToken
 	Limit int
 }
 
-// ListTokens returns up to f.Limit of the selected tokens, newest first. It omits exchanged tokens.
+// ListTokens returns up to f.Limit of the selected tokens, newest first. It omits exchanged tokens, unless f.ValidAt is
+// set.
 func (tx *Tx) ListTokens(f TokenSelection) ([]ListedToken, error) {
-	query, args := "WHERE t.kind IN ('personal', 'org', 'team', 'pool') AND t.issuer_id = ''", []any(nil)
+	query, args := "WHERE t.kind IN ('personal', 'org', 'team', 'pool')", []any(nil)
 	arg := argumentsOf(&args)
+	if f.ValidAt.IsZero() {
+		query += " AND t.issuer_id = ''"
+	} else {
+		query += fmt.Sprintf(" AND t.created_at <= %s AND (t.expires_at = 0 OR t.expires_at > %s)", arg(f.ValidAt), arg(tx.Now()))
+	}
 	for _, c := range []struct{ column, value string }{
 		{"kind", string(f.Kind)}, {"user_id", f.UserID}, {"org_id", f.OrgID}, {"created_by", f.CreatorID},
 	} {

@@ -54,6 +54,9 @@ func startDatabase(ctx context.Context, dir string, settings []string) (*Databas
 	return d, nil
 }
 
+// SQL returns the connections of the bench to the database.
+func (d *Database) SQL() *sql.DB { return d.db }
+
 func (d *Database) close() {
 	_ = d.db.Close()
 	d.stop()

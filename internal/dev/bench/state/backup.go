@@ -12,11 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/site"
+	"workflowagent/internal/dev/lab/postgres"
 	"workflowagent/internal/retry"
 )
 
@@ -33,15 +35,27 @@ func (v volume) bytes() int64 {
 	return int64(v.stacks)*int64(v.states)*int64(v.stateSize) + int64(v.rows)*rowSize
 }
 
-// Backup backs up a large installation while clients write states.
+// Backup backs up large installations while clients write states. A quick run has only SQLite.
 func Backup(ctx context.Context, run *figures.Run) error {
 	v := figures.Pick(run, volume{400, 50, 200_000, 16_000}, volume{40, 20, 200_000, 640})
-	s, err := site.Start(ctx, run, site.Options{})
+	err := backups(ctx, run, "SQLite", v, site.Options{})
+	if run.Quick {
+		return err
+	}
+	if reason, ok := postgres.Available(); !ok {
+		run.Skip("backups of PostgreSQL", reason)
+		return err
+	}
+	return errors.Join(err, backups(ctx, run, "PostgreSQL", v, site.Options{Postgres: true}))
+}
+
+func backups(ctx context.Context, run *figures.Run, engine string, v volume, o site.Options) error {
+	s, err := site.Start(ctx, run, o)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	run.Say("  filling the server with %.1f GB", float64(v.bytes())/1e9)
+	run.Say("  filling the server with %.1f GB in %s", float64(v.bytes())/1e9, engine)
 	if err := fill(ctx, s, v); err != nil {
 		return err
 	}
@@ -71,13 +85,17 @@ func Backup(ctx context.Context, run *figures.Run) error {
 		return err
 	}
 	size := float64(v.bytes()) / 1e9
-	run.Add(fmt.Sprintf("writes during backups of %.1f GB, p95", size), "ms", []float64{figures.Quantile(busy, 0.95)}, figures.AtMost(100, false))
-	run.Add("writes without a backup, p95", "ms", []float64{figures.Quantile(idle, 0.95)}, figures.Goal{})
-	run.Add("the first backup", "s", took[:1], figures.Goal{})
-	run.Add("the second backup, without new states", "s", took[1:], figures.Goal{})
-	run.Add("peak RSS of the server", "MB", []float64{peak}, figures.AtMost(200, true))
+	run.Add(fmt.Sprintf("%s: writes during backups of %.1f GB, p95", engine, size), "ms", []float64{figures.Quantile(busy, 0.95)}, figures.AtMost(100, false))
+	run.Add(engine+": writes without a backup, p95", "ms", []float64{figures.Quantile(idle, 0.95)}, figures.Goal{})
+	run.Add(engine+": the first backup", "s", took[:1], figures.Goal{})
+	run.Add(engine+": the second backup, without new states", "s", took[1:], figures.Goal{})
+	run.Add(engine+": peak RSS of the server", "MB", []float64{peak}, figures.AtMost(200, true))
 	return nil
 }
+
+// insertStates adds the states n of the stacks s.
+const insertStates = `INSERT INTO states (state_key, stack_id, form, parent, blob_key, sha256, size, depth, delta_size, full_size, base_resources, pulumi_version, created_at)
+	SELECT 'stacks/' || s.id || '/' || n, s.id, 'full', '', 'stacks/' || s.id || '/' || n, `
 
 // fill adds stacks with states and rows of events, none of which can be compressed.
 func fill(ctx context.Context, s *site.Site, v volume) error {
@@ -88,6 +106,9 @@ func fill(ctx context.Context, s *site.Site, v volume) error {
 	}
 	if err := s.Call(ctx, http.MethodPost, s.StackPath("filled0")+"/import", json.RawMessage(site.State("filled0", 1)), nil); err != nil {
 		return err
+	}
+	if s.Database != nil {
+		return fillPostgres(ctx, s, v)
 	}
 	db, err := s.OpenSQLite("_pragma=busy_timeout(30000)&_txlock=immediate")
 	if err != nil {
@@ -103,8 +124,7 @@ func fill(ctx context.Context, s *site.Site, v volume) error {
 	numbers := func(n int) string {
 		return fmt.Sprintf("WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) ", n-1)
 	}
-	err = insert("states", numbers(v.states)+`INSERT INTO states (state_key, stack_id, form, parent, blob_key, sha256, size, depth, delta_size, full_size, base_resources, pulumi_version, created_at)
-		SELECT 'stacks/' || s.id || '/' || n, s.id, 'full', '', 'stacks/' || s.id || '/' || n, x'', $1, 0, 0, $1, 0, '', $2 FROM numbers, stacks s`, v.stateSize, time.Now().UnixMicro())
+	err = insert("states", numbers(v.states)+insertStates+"x'', $1, 0, 0, $1, 0, '', $2 FROM numbers, stacks s", v.stateSize, time.Now().UnixMicro())
 	if err != nil {
 		return err
 	}
@@ -145,6 +165,39 @@ func writeBlobs(ctx context.Context, s *site.Site, db *sql.DB, v volume) error {
 		}
 	}
 	return rows.Err()
+}
+
+// fillPostgres is the part of [fill] whose statements differ.
+func fillPostgres(ctx context.Context, s *site.Site, v volume) error {
+	db, random := s.Database.SQL(), rand.NewChaCha8([32]byte{})
+	noise := func(size int) []byte {
+		data := make([]byte, size)
+		_, _ = random.Read(data) // never fails
+		return data
+	}
+	_, err := db.ExecContext(ctx, insertStates+"''::bytea, $1::bigint, 0, 0, $1::bigint, 0, '', $2::bigint FROM stacks s, generate_series(0, $3::int - 1) n", v.stateSize, time.Now().UnixMicro(), v.states)
+	if err != nil {
+		return fmt.Errorf("filling the server with states: %w", err)
+	}
+	const piece = 10 // rows of a statement
+	for done := 0; done < v.rows; done += piece {
+		_, err := db.ExecContext(ctx, `INSERT INTO engine_events (update_id, sequence, body, events, size, packed)
+			SELECT (SELECT id FROM updates LIMIT 1), $1::bigint + n, '', 1, $2::bigint, substr($3::bytea, (n * $2 + 1)::int, $2::int) FROM generate_series(0, $4::int - 1) n`,
+			1_000_000+done, rowSize, noise(piece*rowSize), piece)
+		if err != nil {
+			return fmt.Errorf("filling the server with events: %w", err)
+		}
+	}
+	for n := range v.states {
+		for stack := range v.stacks {
+			_, err := db.ExecContext(ctx, "INSERT INTO blob_chunks (blob_key, start_at, size, data) SELECT 'stacks/' || id || '/' || $1::text, 0, $2::bigint, $3::bytea FROM stacks WHERE name = $4",
+				strconv.Itoa(n), v.stateSize, noise(v.stateSize), fmt.Sprintf("filled%d", stack))
+			if err != nil {
+				return fmt.Errorf("filling the server with states: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 const (

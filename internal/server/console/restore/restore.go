@@ -13,6 +13,7 @@ import (
 // Deps are the services behind the page.
 type Deps struct {
 	Recovery *recovery.Service
+	Tokens   recovery.Tokens
 }
 
 type pages struct{ Deps }
@@ -23,6 +24,8 @@ func Register(site *page.Site, d Deps) {
 	site.View("/{org}/-/restore", page.Admin, p.show)
 	site.Action("/{org}/-/restore/release", page.Admin, p.release)
 	site.Action("/-/server/restore/release", page.SiteAdmin, p.releaseAll)
+	site.Action("/{org}/-/restore/revoke-tokens", page.Admin, p.revoke)
+	site.Action("/-/server/restore/revoke-tokens", page.SiteAdmin, p.revokeAll)
 }
 
 type model struct {
@@ -35,7 +38,7 @@ type model struct {
 	// Deployments had not ended at the time of the backup. More is the number of those that are not listed.
 	Deployments []recovery.Deployment
 	More        int
-	// Tokens are those of the organization, or all for an administrator of the server.
+	// Tokens are those of the organization in the backup, or all of the backup for an administrator of the server.
 	Tokens     []store.ListedToken
 	MoreTokens bool
 }
@@ -83,6 +86,34 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Restore", Href: links.Path(v.Org.Name, "-", "restore")}},
 		Body:   body(m),
 	}, nil
+}
+
+// revokeAction returns where the form goes that revokes the listed tokens.
+func (m model) revokeAction() string {
+	if m.SiteAdmin {
+		return "/-/server/restore/revoke-tokens"
+	}
+	return links.Path(m.Org, "-", "restore", "revoke-tokens")
+}
+
+// allKinds is the value of the field "kind" for the tokens of all kinds.
+const allKinds = "all"
+
+func (p *pages) revoke(v *page.Visit) (page.Answer, error) {
+	return page.See(links.Path(v.Org.Name, "-", "restore")), p.revokeTokens(v, v.Org.ID)
+}
+
+func (p *pages) revokeAll(v *page.Visit) (page.Answer, error) {
+	return page.See(page.Back(v, "/-/server")), p.revokeTokens(v, "")
+}
+
+func (p *pages) revokeTokens(v *page.Visit, orgID string) error {
+	kinds := []recovery.TokenKind{recovery.TokenKind(v.Form("kind"))}
+	if v.Form("kind") == allKinds {
+		kinds = recovery.TokenKinds()
+	}
+	_, err := p.Recovery.RevokeTokens(v.Context(), p.Tokens, v.Who, orgID, kinds)
+	return err
 }
 
 func (p *pages) release(v *page.Visit) (page.Answer, error) {

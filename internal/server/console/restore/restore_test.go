@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/consoletest"
 	"workflowagent/internal/dev/must"
@@ -45,7 +48,7 @@ func TestRestore(t *testing.T) {
 	if p := admin.Get("/acme/-/stacks"); !p.Contains(banner, `href="/acme/-/restore"`) {
 		t.Errorf("an administrator sees %s", p.Body)
 	}
-	if p := admin.Get("/acme/-/restore"); !p.Contains("Release acme", `href="/acme/web/dev/deployments/1"`, "running", "queued", "Valid tokens", "workflow-server token revoke ID", "1 organization") {
+	if p := admin.Get("/acme/-/restore"); !p.Contains("Release acme", `href="/acme/web/dev/deployments/1"`, "running", "queued", "No token of the backup is valid", "1 organization") {
 		t.Errorf("the page is %s", p.Body)
 	}
 	for _, path := range []string{"/acme/-/restore/release", "/-/server/restore/release"} {
@@ -68,5 +71,67 @@ func TestRestore(t *testing.T) {
 	s.API(http.MethodPost, "/api/stacks/acme/web/dev/import", state, nil)
 	if p := member.Get("/acme/web/dev"); p.Contains(line) {
 		t.Errorf("after an import, the stack is %s", p.Body)
+	}
+}
+
+// TestRevokeTokens revokes the tokens of the backup: an administrator of an organization those of the organization, and one
+// of the server all.
+func TestRevokeTokens(t *testing.T) {
+	s := consoletest.New(t)
+	s.Restored()
+	admin, server := s.SignInWith(s.AddUser("ann", "admin")), s.SignIn()
+	member := s.SignInWith(s.AddUser("bob", "member"))
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		org, err := tx.OrganizationByName(consoletest.Org)
+		if err != nil {
+			return err
+		}
+		user, err := tx.UserByLogin("bob")
+		if err != nil {
+			return err
+		}
+		for _, token := range []store.Token{
+			{ID: "of-acme", Kind: store.OrgToken, OrgID: org.ID},
+			{ID: "of-pool", Kind: store.PoolToken, OrgID: org.ID, PoolID: "pool"},
+			{ID: "of-bob", Kind: store.PersonalToken, UserID: user.ID},
+			{ID: "exchanged", Kind: store.PersonalToken, OrgID: org.ID, UserID: user.ID, IssuerID: "issuer"},
+		} {
+			token.Hash, token.CreatedAt = []byte(token.ID), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			if err := tx.InsertToken(token); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	listed := func(b *consoletest.Browser) (ids []string) {
+		t.Helper()
+		p := b.Get("/acme/-/restore")
+		for _, id := range []string{"of-acme", "of-pool", "of-bob", "exchanged"} {
+			if p.Contains(">" + id + "<") {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	for _, step := range []struct {
+		by        *consoletest.Browser
+		path      string
+		kind      string
+		status    int
+		org, site []string // what remains
+	}{
+		{member, "/acme/-/restore/revoke-tokens", "all", http.StatusForbidden, []string{"of-acme", "of-pool", "exchanged"}, []string{"of-acme", "of-pool", "of-bob", "exchanged"}},
+		{admin, "/-/server/restore/revoke-tokens", "all", http.StatusForbidden, []string{"of-acme", "of-pool", "exchanged"}, []string{"of-acme", "of-pool", "of-bob", "exchanged"}},
+		{admin, "/acme/-/restore/revoke-tokens", "everything", http.StatusBadRequest, []string{"of-acme", "of-pool", "exchanged"}, []string{"of-acme", "of-pool", "of-bob", "exchanged"}},
+		{admin, "/acme/-/restore/revoke-tokens", "pool", http.StatusSeeOther, []string{"of-acme", "exchanged"}, []string{"of-acme", "of-bob", "exchanged"}},
+		{admin, "/acme/-/restore/revoke-tokens", "all", http.StatusSeeOther, nil, []string{"of-bob"}},
+		{server, "/-/server/restore/revoke-tokens", "access", http.StatusSeeOther, nil, nil},
+	} {
+		if p := step.by.Post(step.path, url.Values{"kind": {step.kind}}); p.Status != step.status {
+			t.Errorf("%s of %s: %d %s", step.path, step.kind, p.Status, p.Body)
+		}
+		if org, site := listed(admin), listed(server); !slices.Equal(org, step.org) || !slices.Equal(site, step.site) {
+			t.Errorf("after %s of %s, the tokens %v and %v remain, want %v and %v", step.path, step.kind, org, site, step.org, step.site)
+		}
 	}
 }

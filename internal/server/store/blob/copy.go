@@ -46,60 +46,6 @@ func Compare(a, b string) int {
 // CheckKey returns an error for a key that no blob can have.
 func CheckKey(key string) error { return checkKey(key) }
 
-// Reader returns a reader of the files. A file can contain more than at the time of the snapshot, because logs grow.
-// The caller must call [Files.Hold] before the snapshot begins.
-func (b *Files) Reader() Reader { return fileReader{b} }
-
-type fileReader struct{ files *Files }
-
-// Keys implements [Reader].
-func (r fileReader) Keys(ctx context.Context, prefix string) ([]string, error) {
-	root, err := r.files.path(prefix)
-	if err != nil {
-		return nil, err
-	}
-	var keys []string
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err := errors.Join(err, ctx.Err()); err != nil {
-			return err
-		}
-		if !entry.Type().IsRegular() || strings.HasPrefix(entry.Name(), ".") || path == root {
-			return nil
-		}
-		below, err := filepath.Rel(r.files.dir, path)
-		keys = append(keys, filepath.ToSlash(below))
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the blobs of %s: %w", prefix, err)
-	}
-	return keys, nil
-}
-
-// Stat implements [Reader].
-func (r fileReader) Stat(_ context.Context, key string) (Info, error) {
-	path, err := r.files.path(key)
-	if err != nil {
-		return Info{}, err
-	}
-	st, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Info{}, fmt.Errorf("blob %s: %w", key, ErrNotFound)
-	}
-	if err != nil {
-		return Info{}, fmt.Errorf("reading blob %s: %w", key, err)
-	}
-	return Info{st.Size(), st.ModTime().UTC()}, nil
-}
-
-// Open implements [Reader].
-func (r fileReader) Open(ctx context.Context, key string) (io.ReadCloser, error) {
-	return r.files.Get(ctx, key)
-}
-
 // Writer returns a writer of files, which [Files.SyncAll] makes durable.
 func (b *Files) Writer() Writer { return fileWriter{b} }
 

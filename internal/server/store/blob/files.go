@@ -24,6 +24,7 @@ type Files struct {
 	locks  [64]sync.Mutex
 	opened *opened
 	held   holds
+	frozen frozen
 }
 
 // NewFiles returns a store in dir. It creates dir if necessary.
@@ -129,6 +130,7 @@ func (b *Files) Append(_ context.Context, key string, offset int64, p []byte) (s
 	if int64(len(p)) <= have {
 		return size, 0, nil
 	}
+	b.frozen.note(key, size)
 	n, err := f.WriteAt(p[have:], size)
 	if err != nil {
 		err = fmt.Errorf("writing blob %s: %w", key, err)

@@ -26,8 +26,8 @@ type holds struct {
 	path  string
 }
 
-// Hold postpones the removal of all blobs until release is called. Appends and replacements continue. The removal
-// takes place at the release, so the keys of removed blobs must not be used again.
+// Hold postpones the removal of all blobs until release is called. Appends and replacements continue; [Files.Freeze]
+// hides the former. The removal takes place at the release, so the keys of removed blobs must not be used again.
 func (b *Files) Hold() (release func() error) {
 	b.held.mu.Lock()
 	defer b.held.mu.Unlock()

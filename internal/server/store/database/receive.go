@@ -196,6 +196,10 @@ func fillSQLite(ctx context.Context, path string, opts Options, files *blob.File
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
+	// A crash makes the whole file useless, so nothing is synced before the end.
+	if _, err := db.ExecContext(ctx, "PRAGMA synchronous = OFF"); err != nil {
+		return fmt.Errorf("preparing the database: %w", err)
+	}
 	m, err := newMigration(sqliteEngine, db, opts)
 	if err != nil {
 		return err
@@ -203,12 +207,9 @@ func fillSQLite(ctx context.Context, path string, opts Options, files *blob.File
 	if err := m.up(ctx); err != nil {
 		return err
 	}
-	// Rows can come before those to which they refer. A crash makes the whole file useless, so nothing is synced before
-	// the end.
-	for _, pragma := range []string{"foreign_keys = 0", "synchronous = OFF"} {
-		if _, err := db.ExecContext(ctx, "PRAGMA "+pragma); err != nil {
-			return fmt.Errorf("preparing the database: %w", err)
-		}
+	// Rows can come before those to which they refer.
+	if _, err := db.ExecContext(ctx, "PRAGMA foreign_keys = 0"); err != nil {
+		return fmt.Errorf("preparing the database: %w", err)
 	}
 	tables, err := relations(ctx, db, sqliteEngine)
 	if err != nil {

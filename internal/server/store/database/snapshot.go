@@ -43,7 +43,7 @@ type Snapshot struct {
 }
 
 // Snapshot runs fn on a snapshot of the database, for as long as fn needs. Blobs that are removed meanwhile remain
-// readable.
+// readable, and growing ones end where they ended at its beginning.
 func (db *DB) Snapshot(ctx context.Context, fn func(*Snapshot) error) error {
 	if db.Shared() {
 		return db.snapshotPostgres(ctx, fn)
@@ -90,7 +90,9 @@ func (db *DB) snapshotSQLite(ctx context.Context, fn func(*Snapshot) error) (err
 	if _, err := Scalar[int64](tx, "SELECT COUNT(*) FROM sqlite_master"); err != nil { // a snapshot begins with the first read
 		return fmt.Errorf("beginning a snapshot: %w", err)
 	}
-	err = fn(&Snapshot{Tx: tx, Blobs: files.Reader()})
+	blobs := files.Freeze() // after the beginning, so that they contain all that the rows know
+	defer blobs.Close()
+	err = fn(&Snapshot{Tx: tx, Blobs: blobs})
 	return cmp.Or(tx.err, err)
 }
 
