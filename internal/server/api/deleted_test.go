@@ -65,7 +65,7 @@ func TestRestoreStack(t *testing.T) {
 		one := "/api/orgs/acme/restore-stack/" + strings.TrimPrefix(ids[0], "dev ")
 		to := func(name string) map[string]any { return map[string]any{"stackName": name} }
 
-		// Others neither see nor restore it, and no one does with another organization in the path.
+		// Others neither see nor restore it. With another organization in the path, it is not found.
 		if seen := l.deletedStacks(ann); len(seen) > 0 {
 			t.Errorf("a writer sees %v", seen)
 		}
