@@ -255,6 +255,9 @@ func (a *auditor) changeStack() {
 	a.change("POST", restore+"/"+id, map[string]string{"stackName": "prod"}, nil)
 	a.change("DELETE", "/api/stacks/rival/proj/prod", nil, nil)
 	a.change("DELETE", restore+"/"+id, nil, nil)
+	a.change("PATCH", "/api/organizations/rival/quota", map[string]int{"deploymentQuota": 7}, nil)
+	a.change("POST", "/api/orgs/rival/rename", map[string]string{"newName": "rivals"}, nil)
+	a.change("DELETE", "/api/orgs/rival", map[string]string{"name": "rivals"}, nil)
 }
 
 func (a *auditor) changeDeployments() {

@@ -35,7 +35,7 @@ type model struct {
 	// Deployments had not ended at the time of the backup. More is the number of those that are not listed.
 	Deployments []recovery.Deployment
 	More        int
-	// Tokens are those of the organization, or all for an administrator of the server.
+	// Tokens are those of the organization.
 	Tokens     []store.ListedToken
 	MoreTokens bool
 }
@@ -68,11 +68,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	if m.Deployments, m.More, err = p.Recovery.Unfinished(v.Context(), v.Org.ID); err != nil {
 		return view.Page{}, err
 	}
-	ofOrg := v.Org.ID
-	if m.SiteAdmin {
-		ofOrg = ""
-	}
-	if m.Tokens, err = p.Recovery.Tokens(v.Context(), ofOrg, shown+1); err != nil {
+	if m.Tokens, err = p.Recovery.Tokens(v.Context(), v.Org.ID, shown+1); err != nil {
 		return view.Page{}, err
 	}
 	if m.MoreTokens = len(m.Tokens) > shown; m.MoreTokens {
