@@ -87,6 +87,15 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 // organizations, sets their quotas, creates, renames and deletes them. It includes nothing that is in them.
 func (p Principal) CanAdminServer() bool { return p.Kind == KindUser && p.User.SiteAdmin }
 
+// CheckSuccessor returns an error if a caller who administers the server would take over what another user owns. The
+// caller would get access to organizations with it.
+func (p Principal) CheckSuccessor(login string) error {
+	if login != p.User.Login {
+		return nil
+	}
+	return fault.Forbidden("you cannot take over what another user owns: name another user, or let the operator do it on the server's machine")
+}
+
 // CanGrant reports whether a caller may make changes that keep acting: members, teams, permissions,
 // tokens, agent pools, trusted issuers and their policies, schedules, deployment settings, webhooks,
 // integrations, approvals, and a user's preferences. A caller with an exchanged token may not, because

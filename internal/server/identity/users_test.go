@@ -207,6 +207,7 @@ func TestLastAdministrators(t *testing.T) {
 		refused(disable("admin", "boss"), "last administrator of the server")
 		must.OK(t, s.EnableUser(t.Context(), "boss"))
 		refused(disable("admin", "ann"), "ann is disabled")
+		must.Get(s.AddMember(t.Context(), s.acme, "boss", identity.RoleMember))(t)
 		must.OK(t, disable("admin", "boss"))
 		if boss := must.Get(s.UserByLogin(t.Context(), "boss"))(t); s.role(boss.ID) != identity.RoleAdmin {
 			t.Errorf("boss has the role %q in acme", s.role(boss.ID))

@@ -25,7 +25,7 @@ type OrganizationContent struct {
 }
 
 // stacksOfOrg selects the ids of an organization's stacks, also of deleted ones that remain.
-const stacksOfOrg = "SELECT id FROM stacks WHERE org_id = $1 UNION ALL SELECT stack_id FROM deleted_stacks WHERE org_id = $1"
+const stacksOfOrg = "SELECT id FROM live_stacks WHERE org_id = $1 UNION ALL SELECT stack_id FROM deleted_stacks WHERE org_id = $1"
 
 // OrganizationContent counts what belongs to an organization. Agents that have been silent since before online are not
 // counted.
@@ -38,12 +38,12 @@ func (tx *Tx) OrganizationContent(orgID string, online time.Time) (OrganizationC
 		(SELECT COUNT(*) FROM members WHERE org_id = $1),
 		(SELECT COUNT(*) FROM teams WHERE org_id = $1),
 		(SELECT COUNT(*) FROM tokens WHERE org_id = $1 AND kind IN ('org', 'team', 'pool')),
-		(SELECT COUNT(*) FROM stacks WHERE org_id = $1),
+		(SELECT COUNT(*) FROM live_stacks WHERE org_id = $1),
 		(SELECT COUNT(*) FROM deleted_stacks WHERE org_id = $1 AND purged = 0),
-		(SELECT CAST(COALESCE(SUM(resource_count), 0) AS BIGINT) FROM stacks WHERE org_id = $1),
+		(SELECT CAST(COALESCE(SUM(resource_count), 0) AS BIGINT) FROM live_stacks WHERE org_id = $1),
 		(SELECT COUNT(*) FROM updates WHERE stack_id IN (`+stacksOfOrg+`)),
 		(SELECT COUNT(*) FROM deployments WHERE org_id = $1),
-		(SELECT COUNT(*) FROM schedules c JOIN stacks s ON s.id = c.stack_id WHERE s.org_id = $1 AND c.fired = 0),
+		(SELECT COUNT(*) FROM schedules c JOIN live_stacks s ON s.id = c.stack_id WHERE s.org_id = $1 AND c.fired = 0),
 		(SELECT COUNT(*) FROM agent_pools WHERE org_id = $1),
 		(SELECT COUNT(*) FROM pool_agents a JOIN agent_pools p ON p.id = a.pool_id WHERE p.org_id = $1 AND a.live_until > 0 AND a.last_seen_at > $2),
 		(SELECT COUNT(*) FROM webhooks WHERE org_id = $1),
@@ -52,7 +52,7 @@ func (tx *Tx) OrganizationContent(orgID string, online time.Time) (OrganizationC
 		(SELECT CAST(COALESCE(SUM(measured + imported), 0) AS BIGINT) FROM organization_storage WHERE org_id = $1),
 		(SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status = 'not-started'),
 		(SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')),
-		(SELECT COUNT(*) FROM updates u JOIN stacks s ON s.id = u.stack_id WHERE s.org_id = $1 AND u.status = 'running')`, orgID, online)
+		(SELECT COUNT(*) FROM updates u JOIN live_stacks s ON s.id = u.stack_id WHERE s.org_id = $1 AND u.status = 'running')`, orgID, online)
 }
 
 // DeleteOrganization ends the existence of an organization: no name finds it, no user belongs to it, no token is valid

@@ -81,7 +81,7 @@ func RegisterServer(site *page.Site, d Deps) {
 
 func serverPage(title string, body templ.Component, crumbs ...view.Crumb) view.Page {
 	return view.Page{
-		Title: title, Section: "server", Body: body,
+		Title: title, Section: "server", Tabs: view.ServerTabs("organizations"), Body: body,
 		Crumbs: append([]view.Crumb{{Text: "Server", Href: "/-/server"}}, crumbs...),
 	}
 }

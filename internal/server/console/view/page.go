@@ -64,7 +64,7 @@ func ViewTabs(views []Part, current, page string) []Tab {
 
 // ServerTabs returns the tabs of the pages about the server.
 func ServerTabs(current string) []Tab {
-	return Tabs([]Part{{"", "State"}, {"users", "Users"}, {"audit", "Audit log"}}, current, func(name ...string) string {
+	return Tabs([]Part{{"", "State"}, {"organizations", "Organizations"}, {"users", "Users"}, {"audit", "Audit log"}}, current, func(name ...string) string {
 		return links.Path(append([]string{"-", "server"}, name...)...)
 	})
 }
