@@ -37,6 +37,7 @@ type host struct {
 	t             *testing.T
 	base, program string
 	env           []string // of all processes
+	url           string   // of the server that started last
 }
 
 func newHost(t *testing.T) *host {
@@ -118,7 +119,11 @@ func (h *host) serveTo(w io.Writer, uid int, args ...string) (stop func(syscall.
 			_ = cmd.Wait()
 			h.t.Fatal("the server ended")
 		}
-		serving = strings.Contains(lines.Text(), "msg=serving")
+		if serving = strings.Contains(lines.Text(), "msg=serving"); serving {
+			_, address, _ := strings.Cut(lines.Text(), "listen=\"")
+			address, _, _ = strings.Cut(address, "\"")
+			h.url = "http://" + address
+		}
 		if strings.Contains(lines.Text(), "do not reach this server") {
 			h.t.Error(lines.Text())
 		}
@@ -279,7 +284,8 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	says("production", "pool", "list")
 	says(`Deleted the pool "second" of `+org+".", "pool", "delete", "second", "--org", org)
 	refuses(program.ExitNone, `no agent pool "second"`, "pool", "delete", "second", "--org", org)
-	says(`Renamed organization "`+org+`" to "new-`+org+`"`, "org", "rename", org, "new-"+org)
+	refuses(program.ExitUsage, "identity tokens", "org", "rename", org, "new-"+org)
+	says(`Renamed organization "`+org+`" to "new-`+org+`"`, "org", "rename", org, "new-"+org, "--yes")
 	says("production", "pool", "list", "--org", org) // the former name
 	says("new-"+org, "org", "list")
 	parse(&[]struct{ FormerNames []string }{}, "org", "list")
@@ -290,6 +296,27 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	refuses(program.ExitNone, "no deleted stack has the id", "stack", "purge", "none")
 	parse(&[]struct{}{}, "stack", "list", "--org", org)
 	refuses(program.ExitNone, "does not exist", "stack", "transfer", "organization/p/s", org)
+
+	// Limits, administrators and the end of organizations.
+	says(org+" stores 0 B and may store any amount (the server's setting). It may run 150 deployments at the same time (the server's setting).", "org", "quota", "new-"+org)
+	says("may store 2.0 GiB. It may run 7 deployments at the same time.", "org", "quota", org, "--storage", "2g", "--deployments", "7")
+	var limited struct{ StorageQuota, StorageLimit, DeploymentLimit int64 }
+	parse(&limited, "org", "quota", org, "--storage", "none", "--deployments", "default")
+	if limited.StorageQuota != -1 || limited.StorageLimit != 0 || limited.DeploymentLimit != 150 {
+		t.Errorf("the limits are %+v", limited)
+	}
+	refuses(program.ExitUsage, "such as 50g", "org", "quota", org, "--storage", "much")
+	refuses(program.ExitUsage, "a number from 1", "org", "quota", org, "--deployments", "0")
+	refuses(program.ExitNone, "does not exist", "org", "quota", "none-"+org, "--deployments", "3")
+	ok("org", "create", "doomed-"+org, "--admin", ann)
+	says("admin administers", "org", "appoint", "doomed-"+org, "admin")
+	refuses(program.ExitNone, "does not exist", "org", "appoint", "doomed-"+org, "none")
+	refuses(program.ExitUsage, "--confirm doomed-"+org, "org", "delete", "doomed-"+org)
+	refuses(program.ExitUsage, "name it once more", "org", "delete", "doomed-"+org, "--confirm", "doomed")
+	says(`Deleted the organization "doomed-`+org+`" with 0 stacks`, "org", "delete", "doomed-"+org, "--confirm", "doomed-"+org)
+	refuses(program.ExitNone, "does not exist", "org", "delete", "doomed-"+org)
+	ok("org", "create", "doomed-"+org, "--admin", ann)
+	parse(&created, "org", "delete", "doomed-"+org, "--confirm", "doomed-"+org)
 
 	// The end of users.
 	says(ann+" is the last administrator of new-"+org+".", "user", "owned", ann)

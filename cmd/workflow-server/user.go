@@ -75,7 +75,7 @@ func newUserCreateCommand(s source) *cobra.Command {
 	cmd.Flags().StringVar(&n.Email, "email", "", "email address of the user")
 	cmd.Flags().StringVar(&n.Organization, "member-of", "", "organization to add the user to")
 	cmd.Flags().StringVar(&n.Role, "role", identity.RoleMember, "role in the organization: "+strings.Join(identity.Roles(), ", "))
-	cmd.Flags().BoolVar(&n.SiteAdmin, "site-admin", false, "let the user administer all organizations")
+	cmd.Flags().BoolVar(&n.SiteAdmin, "site-admin", false, "let the user administer the server: users, and the names and limits of organizations")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(identity.Roles(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an undefined flag
 	return newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
 		n.Login = cmd.Flags().Arg(0)

@@ -23,6 +23,7 @@ import (
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
@@ -143,11 +144,12 @@ func openDirectly(ctx context.Context, cfg config.Config, version, onBehalf stri
 	if cfg.ExternalURL != "" || cfg.ConsoleURL != "" {
 		console = cfg.Console()
 	}
-	ids := identity.New(db, log)
+	ids, limit := identity.New(db, log), quota.New(db, log, cfg.Quota)
 	service := admin.New(db, admin.Services{
 		Identity: ids, Sessions: signin.New(db, signin.Options{Log: log, Identity: ids}), Pools: pools.New(db, log), Console: console,
-		Backups: newBackups(cfg, db, version, log),
-		Stacks:  stacks.New(db, stacks.Options{Log: log, Quota: quota.New(db, log, cfg.Quota), ExternalURL: cfg.ExternalURL, Console: console, KeepDeleted: cfg.KeepDeletedStacks}),
+		Organizations: organizations.New(db, log, limit, cfg.MaxDeployments),
+		Backups:       newBackups(cfg, db, version, log),
+		Stacks:        stacks.New(db, stacks.Options{Log: log, Quota: limit, ExternalURL: cfg.ExternalURL, Console: console, KeepDeleted: cfg.KeepDeletedStacks}),
 	})
 	return direct{service, uid, onBehalf}, db.Close, nil
 }

@@ -46,6 +46,7 @@ import (
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/identity/signin/openid"
 	"workflowagent/internal/server/identity/signin/passkey"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
@@ -64,32 +65,33 @@ import (
 
 // Server is a control plane that listens but does not serve yet.
 type Server struct {
-	cfg         config.Config
-	log         *logrus.Entry
-	listener    net.Listener
-	connections *connlimit.Limiter
-	lock        *filelock.Lock
-	db          *store.DB
-	identity    *identity.Service
-	stacks      *stacks.Service
-	triggers    *triggers.Service
-	quota       *quota.Quota
-	issuer      *issuer.Service
-	metrics     *prometheus.Registry
-	handler     http.Handler
-	http        *http.Server
-	container   bool          // whether this process runs in a container
-	certificate certificates  // nil without TLS
-	acme        *acme.Service // nil without ACME
-	redirects   net.Listener  // for redirect, or nil
-	redirect    *http.Server
-	commands    net.Listener // of control, or nil
-	control     *http.Server
-	subsystems  []Subsystem
-	draining    chan struct{} // closed when the server begins to stop
-	supervision initsystem.Supervision
-	pulse       pulse
-	urlNotice   string // for those who create stacks, or ""
+	cfg           config.Config
+	log           *logrus.Entry
+	listener      net.Listener
+	connections   *connlimit.Limiter
+	lock          *filelock.Lock
+	db            *store.DB
+	identity      *identity.Service
+	stacks        *stacks.Service
+	triggers      *triggers.Service
+	quota         *quota.Quota
+	organizations *organizations.Service
+	issuer        *issuer.Service
+	metrics       *prometheus.Registry
+	handler       http.Handler
+	http          *http.Server
+	container     bool          // whether this process runs in a container
+	certificate   certificates  // nil without TLS
+	acme          *acme.Service // nil without ACME
+	redirects     net.Listener  // for redirect, or nil
+	redirect      *http.Server
+	commands      net.Listener // of control, or nil
+	control       *http.Server
+	subsystems    []Subsystem
+	draining      chan struct{} // closed when the server begins to stop
+	supervision   initsystem.Supervision
+	pulse         pulse
+	urlNotice     string // for those who create stacks, or ""
 
 	// running and metricsToken are what Reload changes.
 	running      config.Config
@@ -130,6 +132,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	s.identity = identity.New(s.db, s.logOf("identity"))
 	s.quota = quota.New(s.db, s.logOf("quota"), s.cfg.Quota)
 	s.metrics.MustRegister(s.quota)
+	s.organizations = organizations.New(s.db, s.logOf("organizations"), s.quota, s.cfg.MaxDeployments)
 	s.stacks = stacks.New(s.db, stacks.Options{
 		Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory, Quota: s.quota, ExternalURL: s.cfg.ExternalURL,
 		Console: s.cfg.Console(), KeepDeleted: s.cfg.KeepDeletedStacks,
@@ -181,7 +184,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
-		Identity: s.identity, SignIn: sessions, Invitations: invited, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
+		Identity: s.identity, Organizations: s.organizations, SignIn: sessions, Invitations: invited, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version, backups), Releases: cfg.Releases,
 	})
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
@@ -193,29 +196,30 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	}
 	observe := web.Observe(s.logOf("api"), s.metrics)
 	routes := api.New(api.Deps{
-		Log:         s.logOf("api"),
-		Observe:     observe,
-		Identity:    s.identity,
-		Stacks:      s.stacks,
-		Deployments: service,
-		Triggers:    s.triggers,
-		Pools:       poolService,
-		Drift:       drift.New(s.db),
-		Usage:       usage.New(s.db),
-		Webhooks:    hooks,
-		Forges:      forges,
-		Events:      events,
-		Audit:       audit.New(s.db),
-		Invitations: invited,
-		OIDC:        trust,
-		Recovery:    recoveries,
-		Issuer:      s.issuer,
-		RunnerDir:   programDir(),
-		ExternalURL: s.cfg.ExternalURL,
-		Console:     s.cfg.Console(),
-		Limits:      request.Limits{Memory: memory},
-		Mirror:      shown,
-		URLNotice:   s.urlNotice,
+		Log:           s.logOf("api"),
+		Observe:       observe,
+		Identity:      s.identity,
+		Organizations: s.organizations,
+		Stacks:        s.stacks,
+		Deployments:   service,
+		Triggers:      s.triggers,
+		Pools:         poolService,
+		Drift:         drift.New(s.db),
+		Usage:         usage.New(s.db),
+		Webhooks:      hooks,
+		Forges:        forges,
+		Events:        events,
+		Audit:         audit.New(s.db),
+		Invitations:   invited,
+		OIDC:          trust,
+		Recovery:      recoveries,
+		Issuer:        s.issuer,
+		RunnerDir:     programDir(),
+		ExternalURL:   s.cfg.ExternalURL,
+		Console:       s.cfg.Console(),
+		Limits:        request.Limits{Memory: memory},
+		Mirror:        shown,
+		URLNotice:     s.urlNotice,
 		Server: system.Server{
 			Metrics: s.metrics, MetricsToken: s.currentMetricsToken, Ready: s.ready, Releases: cfg.Releases,
 		},
@@ -232,7 +236,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		s.subsystems = append(s.subsystems, newExpiryWatch(s.certificate, s.logOf("tls"), s.metrics).subsystem())
 	}
 	s.prepareHTTP()
-	s.openControl(version, memory, admin.Services{Identity: s.identity, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console(), Backups: backups, Recovery: recoveries})
+	s.openControl(version, memory, admin.Services{Identity: s.identity, Organizations: s.organizations, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console(), Backups: backups, Recovery: recoveries})
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
 	} else {

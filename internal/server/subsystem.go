@@ -108,6 +108,7 @@ func (s *Server) ownSubsystems() []Subsystem {
 		}},
 		{Name: "retention", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, keep.Sweep) }},
 		{Name: "storage", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Minute, s.quota.Measure) }},
+		{Name: "deleted-organizations", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Minute, s.organizations.Purge) }},
 		{Name: "schedules", Exclusive: true, Run: s.triggers.Run},
 		{Name: "schedule-events", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, s.triggers.Forget) }},
 		{Name: "signing-keys", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, s.issuer.Maintain) }},

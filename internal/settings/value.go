@@ -224,8 +224,8 @@ func (f *Field) parseInt(text string) (int64, error) {
 	return value, nil
 }
 
-// parseBytes parses a size as the Docker CLI does: the units b, k, m and g are powers of 1024.
-func (f *Field) parseBytes(text string) (Bytes, error) {
+// ParseBytes parses a size as the Docker CLI does: the units b, k, m and g are powers of 1024.
+func ParseBytes(text string) (n Bytes, err error) {
 	number, shift := strings.ToLower(text), 0
 	number = strings.TrimSuffix(strings.TrimSuffix(number, "b"), "i")
 	if last := len(number) - 1; last >= 0 {
@@ -237,10 +237,23 @@ func (f *Field) parseBytes(text string) (Bytes, error) {
 	if err != nil || value < 0 {
 		return 0, errors.New("is not a size: write a whole number with a unit, such as 512m or 4g")
 	}
-	if value > math.MaxInt64>>shift || !f.inRange(value<<shift) {
-		return 0, errors.New("is out of range: write a size of " + f.Bounds())
+	if value > math.MaxInt64>>shift {
+		return 0, errRange
 	}
 	return Bytes(value << shift), nil
+}
+
+var errRange = errors.New("is out of range")
+
+func (f *Field) parseBytes(text string) (Bytes, error) {
+	n, err := ParseBytes(text)
+	if errors.Is(err, errRange) || err == nil && !f.inRange(int64(n)) {
+		err = errors.New("is out of range: write a size of " + f.Bounds())
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 func parseCPUs(text string) (CPUs, error) {
@@ -282,7 +295,7 @@ func (f *Field) Bounds() string {
 		case *time.Duration, *Seconds:
 			return formatDuration(time.Duration(n))
 		case *Bytes:
-			return formatBytes(Bytes(n))
+			return FormatBytes(Bytes(n))
 		default:
 			return strconv.FormatInt(n, 10)
 		}
@@ -313,7 +326,7 @@ func (f *Field) show() string {
 	case *int64:
 		return strconv.FormatInt(*value, 10)
 	case *Bytes:
-		return formatBytes(*value)
+		return FormatBytes(*value)
 	case *CPUs:
 		if *value == 0 {
 			return ""
@@ -344,7 +357,8 @@ func formatDuration(d time.Duration) string {
 	return s
 }
 
-func formatBytes(n Bytes) string {
+// FormatBytes returns the shortest text that [ParseBytes] reads as n, or "" for 0.
+func FormatBytes(n Bytes) string {
 	if n == 0 {
 		return ""
 	}

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
@@ -32,12 +33,13 @@ type Service struct {
 
 // Services are what the operations use.
 type Services struct {
-	Identity *identity.Service
-	Sessions *signin.Service
-	Pools    *pools.Service
-	Stacks   *stacks.Service
-	Backups  *backup.Service
-	Recovery *recovery.Service
+	Identity      *identity.Service
+	Organizations *organizations.Service
+	Sessions      *signin.Service
+	Pools         *pools.Service
+	Stacks        *stacks.Service
+	Backups       *backup.Service
+	Recovery      *recovery.Service
 	// Console is the console's address for browsers, or "" if it is not known.
 	Console links.Console
 }
@@ -102,7 +104,9 @@ func operations() map[string]served {
 		ListOrganizations.name: ListOrganizations, CreateOrganization.name: CreateOrganization, RenameOrganization.name: RenameOrganization,
 		ListStacks.name: ListStacks, TransferStack.name: TransferStack,
 		DeletedStacks.name: DeletedStacks, RestoreStack.name: RestoreStack, PurgeStack.name: PurgeStack,
-		WriteBackup.name: WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored, RestoreStatus.name: RestoreStatus, RevokeRestored.name: RevokeRestored,
+		ShowOrganization.name: ShowOrganization, DeleteOrganization.name: DeleteOrganization, SetQuotas.name: SetQuotas,
+		AppointAdministrator.name: AppointAdministrator,
+		WriteBackup.name:          WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored, RestoreStatus.name: RestoreStatus, RevokeRestored.name: RevokeRestored,
 	}
 }
 

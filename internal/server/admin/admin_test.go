@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -36,7 +37,8 @@ func newSite(t *testing.T, db *store.DB) site {
 	ids := identity.New(db, storetest.Log())
 	must.OK(t, ids.Bootstrap(t.Context(), "acme", func(string) error { return nil }))
 	return site{t: t, db: db, ids: ids, Service: admin.New(db, admin.Services{
-		Identity: ids, Sessions: signin.New(db, signin.Options{Log: storetest.Log(), Identity: ids}), Pools: pools.New(db, storetest.Log()),
+		Organizations: organizations.New(db, storetest.Log(), nil, 150),
+		Identity:      ids, Sessions: signin.New(db, signin.Options{Log: storetest.Log(), Identity: ids}), Pools: pools.New(db, storetest.Log()),
 		Stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), KeepDeleted: time.Hour}), Console: "https://console.test",
 	})}
 }

@@ -3,28 +3,25 @@ package admin
 import (
 	"context"
 	"strings"
-	"time"
 
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/store"
 )
 
 // The operations on organizations.
 var (
-	ListOrganizations  = Operation[None, []Organization]{"organization-list", (*Service).listOrganizations}
-	CreateOrganization = Operation[NewOrganization, Organization]{"organization-create", (*Service).createOrganization}
-	RenameOrganization = Operation[NewName, Organization]{"organization-rename", (*Service).renameOrganization}
+	ListOrganizations    = Operation[None, []Organization]{"organization-list", (*Service).listOrganizations}
+	ShowOrganization     = Operation[OrganizationName, Organization]{"organization-show", (*Service).showOrganization}
+	CreateOrganization   = Operation[NewOrganization, Organization]{"organization-create", (*Service).createOrganization}
+	RenameOrganization   = Operation[NewName, Organization]{"organization-rename", (*Service).renameOrganization}
+	DeleteOrganization   = Operation[OldOrganization, Organization]{"organization-delete", (*Service).deleteOrganization}
+	SetQuotas            = Operation[Quotas, Organization]{"organization-quota", (*Service).setQuotas}
+	AppointAdministrator = Operation[Appointment, None]{"organization-appoint", (*Service).appoint}
 )
 
-// Organization is an organization in a list.
-type Organization struct {
-	Name        string    `json:"name"`
-	ID          string    `json:"id"`
-	Members     int64     `json:"members"`
-	Stacks      int64     `json:"stacks"`
-	FormerNames []string  `json:"formerNames"`
-	Created     time.Time `json:"created"`
-}
+// Organization is an organization with the numbers of what belongs to it.
+type Organization = organizations.Description
 
 // NewOrganization is an organization to create.
 type NewOrganization struct {
@@ -33,27 +30,56 @@ type NewOrganization struct {
 	Admin string `json:"admin"`
 }
 
+// OrganizationName names an organization, or is a former name.
+type OrganizationName struct {
+	Name string `json:"name"`
+}
+
 // NewName is a change of a name.
 type NewName struct {
 	Name string `json:"name"`
 	To   string `json:"to"`
 }
 
+// OldOrganization is an organization to delete. Typed repeats its name.
+type OldOrganization struct {
+	Name  string `json:"name"`
+	Typed string `json:"typed"`
+}
+
+// Quotas are limits of an organization; see [organizations.Quotas].
+type Quotas struct {
+	Name        string `json:"name"`
+	Storage     *int64 `json:"storage,omitempty"`
+	Deployments *int64 `json:"deployments,omitempty"`
+}
+
+// Appointment makes a user an administrator of an organization.
+type Appointment struct {
+	Name  string `json:"name"`
+	Login string `json:"login"`
+}
+
 func (s *Service) listOrganizations(ctx context.Context, _ None) ([]Organization, error) {
-	summaries, err := s.Identity.OrganizationSummaries(ctx)
-	if err != nil {
-		return nil, err
-	}
+	summaries, err := s.Organizations.List(ctx)
 	list := make([]Organization, len(summaries))
 	for i, o := range summaries {
-		list[i] = Organization{Name: o.Name, ID: o.ID, Members: o.Members, Stacks: o.Stacks, FormerNames: append([]string{}, o.Former...), Created: o.CreatedAt}
+		list[i] = o.Describe()
 	}
-	return list, nil
+	return list, err
+}
+
+func (s *Service) showOrganization(ctx context.Context, q OrganizationName) (Organization, error) {
+	o, err := s.Organizations.Get(ctx, q.Name)
+	return o.Describe(), err
 }
 
 func (s *Service) createOrganization(ctx context.Context, q NewOrganization) (Organization, error) {
 	o, err := s.Identity.CreateOrganization(ctx, q.Name, q.Admin)
-	return Organization{Name: o.Name, ID: o.ID, Members: 1, FormerNames: []string{}, Created: o.CreatedAt}, err
+	if err != nil {
+		return Organization{}, err
+	}
+	return s.showOrganization(ctx, OrganizationName{o.Name})
 }
 
 func (s *Service) renameOrganization(ctx context.Context, q NewName) (Organization, error) {
@@ -61,13 +87,29 @@ func (s *Service) renameOrganization(ctx context.Context, q NewName) (Organizati
 	if err != nil {
 		return Organization{}, err
 	}
-	list, err := s.listOrganizations(ctx, None{})
-	for _, found := range list {
-		if found.ID == o.ID {
-			return found, nil
-		}
+	return s.showOrganization(ctx, OrganizationName{o.Name})
+}
+
+func (s *Service) deleteOrganization(ctx context.Context, q OldOrganization) (Organization, error) {
+	o, err := s.Organizations.Get(ctx, q.Name)
+	if err != nil {
+		return Organization{}, err
 	}
-	return Organization{Name: o.Name, ID: o.ID}, err
+	deleted, lost, err := s.Organizations.Delete(ctx, o.ID, q.Typed)
+	return organizations.Summary{Organization: deleted, Former: o.Former, Content: lost}.Describe(), err
+}
+
+func (s *Service) setQuotas(ctx context.Context, q Quotas) (Organization, error) {
+	o, err := s.Organizations.SetQuotas(ctx, q.Name, organizations.Quotas{Storage: q.Storage, Deployments: q.Deployments})
+	return o.Describe(), err
+}
+
+func (s *Service) appoint(ctx context.Context, q Appointment) (None, error) {
+	o, err := s.organization(ctx, q.Name)
+	if err == nil {
+		err = s.Identity.Appoint(ctx, o, q.Login)
+	}
+	return None{}, err
 }
 
 // organization returns the organization with a name, or the only one if the name is "".

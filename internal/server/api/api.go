@@ -47,6 +47,7 @@ import (
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
@@ -58,22 +59,23 @@ import (
 
 // Deps are the services behind the routes.
 type Deps struct {
-	Log         *logrus.Entry
-	Identity    *identity.Service
-	Stacks      *stacks.Service
-	Deployments *deployments.Service
-	Triggers    *triggers.Service
-	Pools       *pools.Service
-	Drift       *drift.Service
-	Usage       *usage.Service
-	OIDC        *oidc.Service
-	Recovery    *recovery.Service
-	Issuer      *issuer.Service
-	Webhooks    *webhooks.Service
-	Forges      *integrations.Service
-	Events      *dispatch.Service
-	Audit       *audit.Service
-	Invitations *invitations.Service
+	Log           *logrus.Entry
+	Identity      *identity.Service
+	Organizations *organizations.Service
+	Stacks        *stacks.Service
+	Deployments   *deployments.Service
+	Triggers      *triggers.Service
+	Pools         *pools.Service
+	Drift         *drift.Service
+	Usage         *usage.Service
+	OIDC          *oidc.Service
+	Recovery      *recovery.Service
+	Issuer        *issuer.Service
+	Webhooks      *webhooks.Service
+	Forges        *integrations.Service
+	Events        *dispatch.Service
+	Audit         *audit.Service
+	Invitations   *invitations.Service
 	// RunnerDir is the directory with the runner binary that agents download.
 	RunnerDir string
 	Server    system.Server
@@ -111,6 +113,7 @@ func New(d Deps) http.Handler {
 	state.Register(rt, d.Stacks, d.Identity, d.URLNotice)
 	deploy.Register(rt, d.Deployments, d.Stacks, d.Triggers, d.Drift, d.Console)
 	org.RegisterRestore(rt, d.Recovery)
+	org.RegisterOrganizations(rt, d.Identity, d.Organizations)
 	hooks.Register(rt, d.Webhooks)
 	forges.Register(rt, d.Forges, d.Events, d.Console)
 	jobs.Register(rt, d.Deployments, d.RunnerDir, d.ExternalURL)

@@ -187,7 +187,7 @@ func (a *auditor) changeUsers() {
 	a.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]string{"stackName": "left"}, Auth: leaver}).want(200, nil)
 	a.change("POST", users+"/leaver/disable", nil, nil)
 	a.change("POST", users+"/leaver/enable", nil, nil)
-	a.change("POST", users+"/leaver/hand-over", map[string]string{"to": "admin"}, nil)
+	a.change("POST", users+"/leaver/hand-over", map[string]string{"to": "bob"}, nil)
 	a.change("DELETE", users+"/leaver", nil, nil)
 	a.do("DELETE", "/api/stacks/acme/proj/left", nil).want(204, nil)
 }
@@ -255,6 +255,9 @@ func (a *auditor) changeStack() {
 	a.change("POST", restore+"/"+id, map[string]string{"stackName": "prod"}, nil)
 	a.change("DELETE", "/api/stacks/rival/proj/prod", nil, nil)
 	a.change("DELETE", restore+"/"+id, nil, nil)
+	a.change("PATCH", "/api/organizations/rival/quota", map[string]int{"deploymentQuota": 7}, nil)
+	a.change("POST", "/api/orgs/rival/rename", map[string]string{"newName": "rivals"}, nil)
+	a.change("DELETE", "/api/orgs/rival", map[string]string{"name": "rivals"}, nil)
 }
 
 func (a *auditor) changeDeployments() {

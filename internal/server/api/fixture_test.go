@@ -29,6 +29,7 @@ import (
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/identity/oidc"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
@@ -121,10 +122,11 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 	f.server = httptest.NewServer(api.New(api.Deps{
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
 		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Forges: f.forges, Events: f.events, Audit: audit.New(db),
-		Invitations: invitations.New(db, storetest.Log()),
-		OIDC:        oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),
-		Recovery:    recovery.New(db, f.service, storetest.Log()),
-		RunnerDir:   f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
+		Invitations:   invitations.New(db, storetest.Log()),
+		Organizations: organizations.New(db, storetest.Log(), limit, 150),
+		OIDC:          oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),
+		Recovery:      recovery.New(db, f.service, storetest.Log()),
+		RunnerDir:     f.runnerDir, ExternalURL: "http://server.test", Limits: o.limits,
 		Issuer: f.issuer,
 		Server: system.Server{Metrics: prometheus.NewRegistry(), MetricsToken: func() string { return metricsToken }, Releases: o.releases},
 	}))

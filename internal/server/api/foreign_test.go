@@ -87,8 +87,8 @@ func TestForeignIdsInOnesOwnOrganization(t *testing.T) {
 	ours := l.tenant("acme", auth)
 
 	otherPool, _ := l.newPool("other")
-	for org, team := range map[string]string{"rival": "theirs", "acme": "others"} {
-		l.do("POST", "/api/orgs/"+org+"/teams/pulumi", map[string]any{"name": team}).want(201, nil)
+	for org, as := range map[string][2]string{"rival": {"theirs", rivalAuth}, "acme": {"others", auth}} {
+		l.send(call{Method: "POST", Path: "/api/orgs/" + org + "/teams/pulumi", Body: map[string]any{"name": as[0]}, Auth: as[1]}).want(201, nil)
 	}
 	teamID := func(orgID, name string) (id string) {
 		t.Helper()

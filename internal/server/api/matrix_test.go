@@ -69,6 +69,8 @@ var matrixCalls = map[string][]string{
 		"GET INTEGRATIONS/azure-devops/none/repos", "GET INTEGRATIONS/github-enterprise/none/repos/none/branches", "GET INTEGRATIONS/custom/none/events",
 		"POST INTEGRATIONS/custom/none/repos", "DELETE INTEGRATIONS/custom/none/repos",
 	},
+	"govern":     {"POST /api/orgs/acme/rename", "DELETE /api/orgs/acme"},
+	"survey":     {"GET /api/organizations", "POST /api/orgs", "PATCH /api/organizations/acme/quota"},
 	"own tokens": {"GET /api/user/tokens"},
 	"poll":       {"GET /api/deployments/poll", "GET /api/agent-pools/self/load"},
 	"job":        {"GET /api/workflow/jobs/JOB", "POST /api/workflow/jobs/JOB/oidc-token"},
@@ -244,7 +246,7 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 	return map[string]matrixCaller{
 		"no token":                                                  on("target", "none", nil),
 		"site administrator, not a member":                          on("target", root, none),
-		"administrator":                                             on("target", l.admin, none),
+		"administrator":                                             on("target", l.person("chief", "acme", "admin"), none),
 		"member, default none":                                      on("target", ann, none),
 		"member, default read":                                      on("target", ann, read),
 		"member, default write":                                     on("target", ann, write),

@@ -82,7 +82,7 @@ func TestMembers(t *testing.T) {
 		if list, _ := f.members("acme"); !slices.Equal(list, []string{"admin:member", "ann:admin"}) {
 			t.Errorf("after set-admin, the members are %q", list)
 		}
-		f.do("DELETE", members+"/nobody", nil).want(404, nil)
+		f.send(call{Method: "DELETE", Path: members + "/nobody", Auth: ann}).want(404, nil)
 
 		const more = 230
 		err := f.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {

@@ -76,7 +76,7 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/registry/templates", "GET /api/registry/packages", "GET /api/preview/registry/templates", "GET /api/preview/registry/packages",
 	},
 	"users": {
-		"POST /api/orgs",
+		"GET /api/organizations", "PATCH /api/organizations/{org}/quota", "POST /api/orgs", "DELETE /api/orgs/{org}", "POST /api/orgs/{org}/rename",
 		"POST /api/user/organizations/{org}/default",
 		"GET /api/server/users", "GET /api/server/users/{user}/owned", "POST /api/server/users/{user}/disable", "POST /api/server/users/{user}/enable",
 		"POST /api/server/users/{user}/hand-over", "DELETE /api/server/users/{user}",

@@ -9,6 +9,8 @@ type Action string
 const (
 	OrganizationCreated    Action = "organization.created"
 	OrganizationRenamed    Action = "organization.renamed"
+	OrganizationDeleted    Action = "organization.deleted"
+	QuotasSet              Action = "organization.quotas-changed"
 	DefaultPermissionSet   Action = "organization.permission-changed"
 	PulumiVersionSet       Action = "organization.pulumi-version-changed"
 	UserCreated            Action = "user.created"
@@ -92,7 +94,7 @@ const (
 )
 
 var actions = []Action{
-	OrganizationCreated, OrganizationRenamed, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRoleKept, MemberRemoved,
+	OrganizationCreated, OrganizationRenamed, OrganizationDeleted, QuotasSet, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRoleKept, MemberRemoved,
 	InvitationMade, InvitationRevoked, TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
 	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted, StackRestored, StackPurged,

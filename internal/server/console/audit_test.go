@@ -99,6 +99,7 @@ func TestEveryActionIsAudited(t *testing.T) {
 	a.changeStack()
 	a.changeInvitations()
 	a.changeUsers()
+	a.changeWhole()
 	a.changeAccount()
 
 	var known []string
@@ -233,11 +234,7 @@ func (a *auditor) changeStack() {
 	a.made["POST STACK/git/approve"] = true
 	a.change("STACK/settings/options/rename", "name", "prod", "project", "proj")
 	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
-	if err := a.DB().Write(a.t.Context(), scope.Server(), func(tx *store.Tx) error {
-		return tx.InsertOrganization(store.Organization{ID: identity.NewID(), Name: "rival", CreatedAt: tx.Now()})
-	}); err != nil {
-		a.t.Fatal(err)
-	}
+	a.change("/-/server/organizations", "name", "rival", "admin", identity.AdminLogin)
 	a.change("STACK/settings/options/transfer", "to", "rival", "confirm", "proj/dev")
 	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
 	const deleted = "/{org}/-/stacks/deleted"
@@ -246,6 +243,17 @@ func (a *auditor) changeStack() {
 	a.change(deleted+"/{deleted}/restore "+id, "name", "dev")
 	a.change("STACK/settings/options/delete", "confirm", "proj/dev")
 	a.change(deleted + "/{deleted}/purge " + id)
+}
+
+// changeWhole changes organizations as a whole, and ends them.
+func (a *auditor) changeWhole() {
+	const one = "/-/server/organizations/{organization}"
+	a.change(one+"/quotas rival", "storage", "50g", "deployments", "7")
+	a.change(one+"/rename rival", "name", "rivals")
+	a.change(one+"/delete rival", "confirm", "rivals")
+	a.change("/-/server/organizations", "name", "heir", "admin", identity.AdminLogin)
+	a.change("/{org}/-/settings/organization/rename", "name", "umbrella")
+	a.change("/{org}/-/settings/organization/delete", "confirm", "umbrella")
 }
 
 // deployment returns the id of the newest deployment.

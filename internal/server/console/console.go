@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/console/githubapp"
 	"workflowagent/internal/server/console/home"
 	"workflowagent/internal/server/console/joblog"
+	"workflowagent/internal/server/console/orgs"
 	"workflowagent/internal/server/console/orgsettings"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/palette"
@@ -34,6 +35,7 @@ import (
 	"workflowagent/internal/server/identity/signin/openid"
 	"workflowagent/internal/server/identity/signin/passkey"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
@@ -44,21 +46,22 @@ import (
 
 // Deps are the services behind the pages.
 type Deps struct {
-	Site        page.Options
-	Identity    *identity.Service
-	SignIn      *signin.Service
-	Invitations *invitations.Service
-	Providers   *openid.Service
-	Passkeys    *passkey.Service
-	Stacks      *stacks.Service
-	Deployments *deployments.Service
-	Pools       *pools.Service
-	Drift       *drift.Service
-	Triggers    *triggers.Service
-	Audit       *audit.Service
-	Webhooks    *webhooks.Service
-	OIDC        *oidc.Service
-	Recovery    *recovery.Service
+	Site          page.Options
+	Identity      *identity.Service
+	Organizations *organizations.Service
+	SignIn        *signin.Service
+	Invitations   *invitations.Service
+	Providers     *openid.Service
+	Passkeys      *passkey.Service
+	Stacks        *stacks.Service
+	Deployments   *deployments.Service
+	Pools         *pools.Service
+	Drift         *drift.Service
+	Triggers      *triggers.Service
+	Audit         *audit.Service
+	Webhooks      *webhooks.Service
+	OIDC          *oidc.Service
+	Recovery      *recovery.Service
 	// Integrations and Events deploy what the organization's git hosts report.
 	Integrations *integrations.Service
 	Events       *dispatch.Service
@@ -90,7 +93,10 @@ func New(d Deps) *page.Site {
 	home.Register(site, home.Deps{
 		Deployments: d.Deployments, Pools: d.Pools, Directory: d.Stacks, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
 	})
+	whole := orgs.Deps{Identity: d.Identity, Organizations: d.Organizations, Waiting: waiting(d.Recovery)}
+	orgs.RegisterServer(site, whole)
 	orgsettings.Register(site, orgsettings.Deps{
+		Whole:       whole,
 		Deployments: d.Deployments, Identity: d.Identity, Invitations: d.Invitations, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks,
 		APIURL: d.APIURL, Console: links.Console(d.Site.URL),
 		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},
@@ -101,6 +107,17 @@ func New(d Deps) *page.Site {
 	restore.Register(site, restore.Deps{Recovery: d.Recovery, Tokens: pools.Revoker{Identity: d.Identity, Pools: d.Pools}})
 	users.Register(site, users.Deps{Identity: d.Identity, SignIn: d.SignIn})
 	return site
+}
+
+// waiting returns a function that counts the organizations that wait for their release after a restore.
+func waiting(r *recovery.Service) func(v *page.Visit) (int, error) {
+	return func(v *page.Visit) (int, error) {
+		restored, err := r.Read(v.Context())
+		if err != nil || restored == nil {
+			return 0, err
+		}
+		return len(restored.Waiting()), nil
+	}
 }
 
 // Split returns a handler that sends requests to the API or to the console by their path.

@@ -48,6 +48,7 @@ var matrixRoutes = map[string][]string{
 		"POST /{org}/-/deployments/pause", "POST /{org}/-/deployments/resume", "GET /{org}/-/audit", "GET /{org}/-/audit/export",
 		"GET /{org}/-/restore", "POST /{org}/-/restore/release", "POST /{org}/-/restore/revoke-tokens",
 		"POST /{org}/-/stacks/deleted/{deleted}/purge",
+		"GET /{org}/-/settings/organization", "POST /{org}/-/settings/organization/rename", "POST /{org}/-/settings/organization/delete",
 		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit",
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
 		"POST /{org}/-/pools/{pool}/agents/{agent}/drain", "POST /{org}/-/pools/{pool}/agents/{agent}/resume",
@@ -73,6 +74,9 @@ var matrixRoutes = map[string][]string{
 		"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "GET /-/server/users", "GET /-/server/users/{user}",
 		"POST /-/server/users/{user}/disable", "POST /-/server/users/{user}/enable", "POST /-/server/users/{user}/hand-over",
 		"POST /-/server/users/{user}/end-sessions", "POST /-/server/users/{user}/delete", "POST /-/server/restore/release", "POST /-/server/restore/revoke-tokens",
+		"GET /-/server/organizations", "POST /-/server/organizations", "GET /-/server/organizations/{organization}",
+		"POST /-/server/organizations/{organization}/quotas", "POST /-/server/organizations/{organization}/rename",
+		"POST /-/server/organizations/{organization}/delete",
 	},
 
 	"read": {
@@ -109,6 +113,9 @@ var recentRoutes = []string{
 	"POST /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers/{issuer}/edit", "POST /{org}/-/settings/issuers/{issuer}/thumbprints",
 	"POST /{org}/-/settings/issuers/{issuer}/policies", "POST /{org}/-/settings/issuers/{issuer}/policies/remove",
 	"POST /{org}/-/settings/integrations/github-app",
+	"POST /{org}/-/settings/organization/rename", "POST /{org}/-/settings/organization/delete",
+	"POST /-/server/organizations", "POST /-/server/organizations/{organization}/quotas",
+	"POST /-/server/organizations/{organization}/rename", "POST /-/server/organizations/{organization}/delete",
 	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
 	"POST /{org}/-/settings/integrations", "POST /{org}/-/settings/integrations/{integration}/edit", "POST /{org}/-/settings/integrations/{integration}/rotate",
 	"POST STACK/settings/options/transfer", "POST STACK/settings/options/delete", "POST STACK/deployments/{version}/force-cancel",
@@ -287,7 +294,7 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 		"{org}", "acme", "{project}", "proj", "{stack}", v.stack, "{team}", team, "{version}", "1", "{step}", "0", "{update}", "none", "{urn}", "none",
 		"{pool}", "none", "{token}", "none", "{agent}", "none", "{session}", "none", "{user}", "none", "{issuer}", "none", "{hook}", "none",
 		"{schedule}", "none", "{action}", "none", "{provider}", "none", "{passkey}", "none", "{integration}", "none",
-		"{invitation}", "none", "{deleted}", "none",
+		"{invitation}", "none", "{deleted}", "none", "{organization}", "acme",
 	).Replace(path)
 	var form url.Values
 	if method == http.MethodPost {

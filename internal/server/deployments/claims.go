@@ -110,10 +110,18 @@ func earlierClaims(tx *store.Tx, polls []*Poll) (map[[2]string]store.Job, error)
 	return earlier, err
 }
 
+// cap returns the limit of claimed and running jobs of an organization with its own quota, or 0.
+func (s *Service) cap(quota int64) int64 {
+	if quota > 0 {
+		return quota
+	}
+	return s.opts.Cap
+}
+
 // ready reports whether the pool of an agent may start a job now.
 func (s *Service) ready(tx *store.Tx, agent pools.Sighting) (bool, error) {
-	active, err := tx.CountActiveJobs(agent.OrgID)
-	if err != nil || active >= s.opts.Cap {
+	active, quota, err := tx.CountActiveJobs(agent.OrgID)
+	if err != nil || active >= s.cap(quota) {
 		return false, err
 	}
 	list, err := tx.NextJobs(agent.PoolID, 1)
@@ -207,11 +215,11 @@ func (s *Service) assign(tx *store.Tx, polls []*Poll) (out []outcome, earlier ma
 // waits for a stack: busy reports that it has left out jobs because other writes hold or held their
 // stacks.
 func (s *Service) next(tx *store.Tx, agent pools.Sighting, limit int) (jobs []store.Job, busy bool, err error) {
-	active, err := tx.CountActiveJobs(agent.OrgID)
+	active, quota, err := tx.CountActiveJobs(agent.OrgID)
 	if err != nil {
 		return nil, false, err
 	}
-	room := int(min(int64(limit), s.opts.Cap-active))
+	room := int(min(int64(limit), s.cap(quota)-active))
 	if room <= 0 {
 		return nil, false, nil
 	}

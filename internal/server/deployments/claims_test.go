@@ -85,7 +85,10 @@ func TestServersRespectTheLimit(t *testing.T) {
 				if answer.Claim == nil || ctx.Err() != nil {
 					continue
 				}
-				active, err := store.Read(ctx, first, func(tx *store.Tx) (int64, error) { return tx.CountActiveJobs(p.org.ID) })
+				active, err := store.Read(ctx, first, func(tx *store.Tx) (int64, error) {
+					n, _, err := tx.CountActiveJobs(p.org.ID)
+					return n, err
+				})
 				if err != nil || active > limit {
 					t.Errorf("%d jobs are active (%v), and the limit is %d", active, err, limit)
 				}

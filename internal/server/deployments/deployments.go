@@ -45,7 +45,7 @@ type Options struct {
 	Console     links.Console // by default, the console of ExternalURL
 	// DefaultImage is the image of jobs whose settings name none.
 	DefaultImage string
-	// Cap bounds an organization's claimed and running jobs; 0 means 150.
+	// Cap bounds the claimed and running jobs of an organization without its own quota; 0 means 150.
 	Cap int64
 
 	Lease        time.Duration // silence before the start that requeues a job; 1 min

@@ -220,7 +220,7 @@ const CountLimit = 10_000
 // Queues returns the state of an organization's queues. stackID "" counts the deployments of all
 // stacks that the caller can see.
 func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stackID string) (Queues, error) {
-	l := Queues{Cap: s.opts.Cap}
+	l := Queues{}
 	if p.Role(orgID) == "" {
 		return l, errNoOrg
 	}
@@ -228,9 +228,11 @@ func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stack
 		if l.Org, err = tx.OrgQueue(orgID); err != nil {
 			return err
 		}
-		if l.Active, err = tx.CountActiveJobs(orgID); err != nil {
+		var quota int64
+		if l.Active, quota, err = tx.CountActiveJobs(orgID); err != nil {
 			return err
 		}
+		l.Cap = s.cap(quota)
 		f := store.StageFilter{OrgID: orgID, StackID: stackID, Reach: p.Reach(orgID), Stage: StageActive}
 		if l.Running, err = tx.CountInStage(f, CountLimit); err != nil {
 			return err

@@ -66,7 +66,7 @@ func (s *Service) readLoad(tx *store.Tx, orgID, poolID string) (l Load, err erro
 	if err != nil {
 		return l, err
 	}
-	active, err := tx.CountActiveJobs(orgID)
+	active, quota, err := tx.CountActiveJobs(orgID)
 	if err != nil {
 		return l, err
 	}
@@ -76,7 +76,7 @@ func (s *Service) readLoad(tx *store.Tx, orgID, poolID string) (l Load, err erro
 	}
 	now := tx.Now()
 	l.Queued = queue.Queued
-	l.Claimable = min(queue.Claimable, max(0, s.opts.Cap-active))
+	l.Claimable = min(queue.Claimable, max(0, s.cap(quota)-active))
 	if l.Claimable > 0 {
 		l.OldestWait = max(0, now.Sub(queue.Oldest))
 	}

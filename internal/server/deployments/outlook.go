@@ -70,7 +70,7 @@ const knownQueued = 1000
 // facts returns what is needed to explain the queued ones of an organization's deployments, in a few
 // queries. Without a reach, it omits the deployments that run meanwhile.
 func (s *Service) facts(tx *store.Tx, orgID string, list []store.DeploymentJob, reach *store.Reach) (waiting.Facts, error) {
-	f := waiting.Facts{Now: tx.Now(), URL: s.opts.ExternalURL, Cap: s.opts.Cap, Patience: claimTime, Claimable: map[string][]store.QueuedJob{}}
+	f := waiting.Facts{Now: tx.Now(), URL: s.opts.ExternalURL, Patience: claimTime, Claimable: map[string][]store.QueuedJob{}}
 	var jobIDs, stackIDs, poolIDs []string
 	for _, d := range list {
 		if d.Job.Status == workflow.StatusNotStarted {
@@ -86,6 +86,7 @@ func (s *Service) facts(tx *store.Tx, orgID string, list []store.DeploymentJob, 
 	if f.Org, err = tx.Organization(orgID); err != nil {
 		return f, err
 	}
+	f.Cap = s.cap(f.Org.DeploymentQuota)
 	if f.Stop, err = tx.OrgQueue(orgID); err != nil {
 		return f, err
 	}

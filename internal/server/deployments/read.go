@@ -213,8 +213,13 @@ type OrgMetadata struct {
 
 // OrgMetadata returns the state of an organization's queues.
 func (s *Service) OrgMetadata(ctx context.Context, orgID string, reach store.Reach) (OrgMetadata, error) {
-	m := OrgMetadata{Concurrency: s.opts.Cap}
+	m := OrgMetadata{}
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		o, err := tx.Organization(orgID)
+		if err != nil {
+			return err
+		}
+		m.Concurrency = s.cap(o.DeploymentQuota)
 		queue, err := tx.OrgQueue(orgID)
 		if err != nil {
 			return err

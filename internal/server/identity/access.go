@@ -31,14 +31,15 @@ var abilitiesOf = map[store.Permission]Ability{
 // Readers can run previews, which decrypt secrets.
 const reading = StateRead | Outputs | Decrypt | DecryptConfig | Encrypt | Preview
 
-// Role returns a caller's role in an organization, or "". A team has the rights of a collaborator.
+// Role returns a caller's role in an organization, or "". A team has the rights of a collaborator. An
+// administrator of the server has no role in organizations without being a member.
 func (p Principal) Role(orgID string) string {
 	switch {
 	case p.Kind == KindOrg && p.Org.ID != orgID:
 		return ""
 	case p.Kind == KindOrg && p.TeamID != "":
 		return RoleCollaborator
-	case p.Kind == KindOrg && p.Admin, p.User.SiteAdmin:
+	case p.Kind == KindOrg && p.Admin, p.operator:
 		return RoleAdmin
 	case p.Kind == KindOrg:
 		return RoleMember
@@ -82,8 +83,18 @@ func (p Principal) CanAdminOrg(orgID string) bool {
 	return (p.Kind == KindUser || p.Kind == KindOrg) && p.Role(orgID) == RoleAdmin
 }
 
-// CanAdminServer reports whether a caller administers the whole server.
+// CanAdminServer reports whether a caller administers the whole server: sees the names and sizes of all
+// organizations, sets their quotas, creates, renames and deletes them. It includes nothing that is in them.
 func (p Principal) CanAdminServer() bool { return p.Kind == KindUser && p.User.SiteAdmin }
+
+// CheckSuccessor returns an error if a caller who administers the server would take over what another user owns. The
+// caller would get access to organizations with it.
+func (p Principal) CheckSuccessor(login string) error {
+	if login != p.User.Login {
+		return nil
+	}
+	return fault.Forbidden("you cannot take over what another user owns: name another user, or let the operator do it on the server's machine")
+}
 
 // CanGrant reports whether a caller may make changes that keep acting: members, teams, permissions,
 // tokens, agent pools, trusted issuers and their policies, schedules, deployment settings, webhooks,

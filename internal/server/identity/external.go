@@ -371,8 +371,8 @@ func setTeam(ctx context.Context, tx *store.Tx, org store.Organization, u store.
 	return recordTeam(ctx, tx, audit.TeamChanged, t, detail)
 }
 
-// setRole gives a user a role in an organization, or takes the membership away. The last administrator of an
-// organization keeps the role.
+// setRole gives a user a role in an organization, or takes the membership away, as a provider says, or the operator if
+// provider is "". The last administrator of an organization keeps the role.
 func setRole(ctx context.Context, tx *store.Tx, org store.Organization, u store.User, role, provider string) error {
 	m, err := tx.Member(org.ID, u.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) || m.Role == role {
@@ -389,7 +389,10 @@ func setRole(ctx context.Context, tx *store.Tx, org store.Organization, u store.
 			})
 		}
 	}
-	action, detail := audit.MemberRoleChanged, map[string]any{"from": m.Role, "to": role, "provider": provider}
+	action, detail := audit.MemberRoleChanged, map[string]any{"from": m.Role, "to": role}
+	if provider != "" {
+		detail["provider"] = provider
+	}
 	switch {
 	case err != nil:
 		action = audit.MemberAdded

@@ -73,8 +73,7 @@ func (s *Service) Holdings(ctx context.Context, login string) (h Holdings, err e
 // schedules and webhooks act from then on. If the user is the last administrator of an organization, the other one
 // becomes an administrator of it. Tokens of organizations, teams and pools remain valid.
 //
-// The other user must belong to each of the organizations, or administer the server, and must be permitted to run
-// what the schedules do.
+// The other user must belong to each of the organizations, and must be permitted to run what the schedules do.
 func (s *Service) HandOver(ctx context.Context, login, to string) (h Holdings, err error) {
 	if to == "" {
 		return h, fault.Invalid("name the user who takes over what %s owns", login)
@@ -147,26 +146,21 @@ func admitSuccessor(ctx context.Context, tx *store.Tx, from, to store.User, last
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		return fault.Conflict("%s does not belong to %s, in which %s owns something; add %s there first", to.Login, english.WordSeries(missing, "and"), from.Login, to.Login)
+		return fault.Conflict("%s does not belong to %s, in which %s owns something; add %s there first, or let the operator do it: workflow-server org appoint ORGANIZATION %s", to.Login, english.WordSeries(missing, "and"), from.Login, to.Login, to.Login)
 	}
 	return recordMember(ctx, tx, audit.UserHandedOver, "", from.ID, from.Login, map[string]any{"to": to.Login})
 }
 
-// succeed lets a user belong to an organization, as its administrator if it has no other one. It reports false if the
-// user neither belongs to it nor administers the server.
+// succeed makes a member of an organization its administrator if it has no other one. It reports false if the user does
+// not belong to it.
 func succeed(ctx context.Context, tx *store.Tx, o store.Organization, to store.User, administer bool) (bool, error) {
 	m, err := tx.Member(o.ID, to.ID)
 	if store.IgnoreMissing(err) != nil {
 		return false, err
 	}
 	switch {
-	case m.Role == "" && !to.SiteAdmin:
-		return false, nil
 	case m.Role == "":
-		if err := tx.InsertMember(store.Member{OrgID: o.ID, UserID: to.ID, Role: RoleAdmin, CreatedAt: tx.Now()}); err != nil {
-			return false, err
-		}
-		return true, recordMember(ctx, tx, audit.MemberAdded, o.ID, to.ID, to.Login, map[string]any{"role": RoleAdmin})
+		return false, nil
 	case administer && m.Role != RoleAdmin:
 		if err := tx.SetRole(o.ID, to.ID, RoleAdmin); err != nil {
 			return false, err

@@ -160,7 +160,12 @@ func TestSuccessorOfLastAdministrator(t *testing.T) {
 		if _, err := s.DeleteUser(t.Context(), "ann", "bob"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "bob does not belong to research") {
 			t.Errorf("a successor from outside: %v", err)
 		}
-		// An administrator of the server can always take over.
+		// Nor do administrators of the server take over without being members.
+		if _, err := s.DeleteUser(t.Context(), "ann", identity.AdminLogin); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "org appoint") {
+			t.Errorf("an administrator of the server takes over: %v", err)
+		}
+		research := must.Get(s.Named(t.Context(), "research"))(t)
+		must.OK(t, s.Appoint(t.Context(), research, identity.AdminLogin))
 		must.Get(s.DeleteUser(t.Context(), "ann", identity.AdminLogin))(t)
 		boss := must.Get(s.UserByLogin(t.Context(), identity.AdminLogin))(t)
 		roles := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) (map[string]string, error) { return tx.RolesOf(boss.ID) }))(t)

@@ -114,6 +114,7 @@ type Principal struct {
 	StackID      string // job tokens: the deployment's stack
 	Scope        Scope  // job tokens: their permissions by stack
 
+	operator  bool   // commands on the server's machine
 	grantedOn string // id of the stack of the permission; see [Principal.On]
 	granted   store.Permission
 }
@@ -252,9 +253,20 @@ func (s *Service) Organization(ctx context.Context, p Principal, name string) (s
 		return tx.OrganizationByName(name)
 	})
 	if errors.Is(err, store.ErrNotFound) || err == nil && !p.CanReadOrg(o.ID) {
-		return store.Organization{}, fault.NotFound("organization %q does not exist, or you may not see it", name)
+		return store.Organization{}, NoOrganization(name)
 	}
 	return o, fault.While(err, "looking up an organization")
+}
+
+// Named returns an organization by its name, or by a former one. It does not check who may see the organization.
+func (s *Service) Named(ctx context.Context, name string) (store.Organization, error) {
+	o, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Organization, error) { return tx.OrganizationByName(name) })
+	return o, fault.While(store.IfMissing(err, NoOrganization(name)), "looking up an organization")
+}
+
+// NoOrganization is the error for an organization that does not exist or is hidden.
+func NoOrganization(name string) error {
+	return fault.NotFound("organization %q does not exist, or you may not see it", name)
 }
 
 // OrganizationsOf returns the organizations to which a caller belongs.
@@ -291,5 +303,5 @@ func (p *Principal) actAs(u store.User, roles map[string]string) {
 
 // Operator returns the principal of commands on the server's machine, whose users may do everything.
 func Operator() Principal {
-	return Principal{Kind: KindUser, User: store.User{Login: "operator", SiteAdmin: true}}
+	return Principal{Kind: KindUser, User: store.User{Login: "operator", SiteAdmin: true}, operator: true}
 }

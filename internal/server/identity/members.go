@@ -64,6 +64,19 @@ func (s *Service) AddMember(ctx context.Context, org store.Organization, login, 
 	})
 }
 
+// Appoint makes a user an administrator of an organization, also one who is not a member of it.
+func (s *Service) Appoint(ctx context.Context, org store.Organization, login string) error {
+	u, err := s.UserByLogin(ctx, login)
+	if err != nil {
+		return err
+	}
+	if u.Disabled() {
+		return fault.Invalid("the user %q is disabled: an organization needs an administrator who can sign in", login)
+	}
+	err = s.db.Write(ctx, scope.Organization(org.ID).And(scope.User(u.ID)), func(tx *store.Tx) error { return setRole(ctx, tx, org, u, RoleAdmin, "") })
+	return fault.While(err, "appointing an administrator")
+}
+
 // SetRole changes a member's role.
 func (s *Service) SetRole(ctx context.Context, org store.Organization, login, role string) error {
 	if err := checkRole(role); err != nil {

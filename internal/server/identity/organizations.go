@@ -115,37 +115,3 @@ func (s *Service) RenameOrganization(ctx context.Context, name, to string) (o st
 func noOrganization(name string) error {
 	return fault.NotFound("the organization %q does not exist", name)
 }
-
-// OrganizationSummary is an organization with numbers about it.
-type OrganizationSummary struct {
-	store.Organization
-	Members, Stacks int64
-	// Former are the former names, newest first.
-	Former []string
-}
-
-// OrganizationSummaries returns all organizations, oldest first.
-func (s *Service) OrganizationSummaries(ctx context.Context) ([]OrganizationSummary, error) {
-	list, err := store.Read(ctx, s.db, func(tx *store.Tx) (list []OrganizationSummary, err error) {
-		orgs, err := tx.Organizations()
-		if err != nil {
-			return nil, err
-		}
-		former, err := tx.FormerNames()
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range orgs {
-			summary := OrganizationSummary{Organization: o, Former: former[o.ID]}
-			if summary.Members, err = tx.CountMembers(o.ID); err != nil {
-				return nil, err
-			}
-			if summary.Stacks, err = tx.CountStacks(store.Reach{All: []string{o.ID}}); err != nil {
-				return nil, err
-			}
-			list = append(list, summary)
-		}
-		return list, nil
-	})
-	return list, fault.While(err, "listing organizations")
-}

@@ -45,10 +45,10 @@ func (tx *Tx) Deployment(id string) (Deployment, error) {
 }
 
 // KnownRequester reports whether the user who requested a deployment may still read the organization's
-// stacks: a member, or a site administrator, who is not disabled. It returns false if no user requested it.
+// stacks: a member who is not disabled. It returns false if no user requested it.
 func (tx *Tx) KnownRequester(id string) (bool, error) {
 	n, err := database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM deployments d JOIN users u ON u.id = d.requested_by
-		WHERE d.id = $1 AND u.disabled_at = 0 AND (u.site_admin = 1 OR EXISTS (SELECT 1 FROM members m WHERE m.org_id = d.org_id AND m.user_id = u.id))`, id)
+		WHERE d.id = $1 AND u.disabled_at = 0 AND EXISTS (SELECT 1 FROM members m WHERE m.org_id = d.org_id AND m.user_id = u.id)`, id)
 	return n > 0, err
 }
 

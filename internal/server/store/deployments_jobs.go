@@ -168,9 +168,14 @@ func (tx *Tx) JobsByPolls(poolID string, pollIDs []string) ([]Job, error) {
 	return jobs.All(tx.Tx, "WHERE "+where+" AND poll_id <> '' AND pool_id = $1 AND status IN ('accepted', 'running')", args...)
 }
 
-// CountActiveJobs returns the number of an organization's claimed and running jobs.
-func (tx *Tx) CountActiveJobs(orgID string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')", orgID)
+// CountActiveJobs returns the number of an organization's claimed and running jobs, and its own limit of them, or 0.
+func (tx *Tx) CountActiveJobs(orgID string) (active, quota int64, err error) {
+	n, err := database.One(tx.Tx, func(scan database.Scan) (n [2]int64, err error) {
+		err = scan(&n[0], &n[1])
+		return n, err
+	}, `SELECT (SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')),
+		COALESCE((SELECT deployment_quota FROM organizations WHERE id = $1), 0)`, orgID)
+	return n[0], n[1], err
 }
 
 // CountActiveJobsByAgent returns the number of running jobs of each busy agent of a pool.

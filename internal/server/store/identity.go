@@ -14,7 +14,12 @@ type Organization struct {
 	CreatedAt             time.Time
 	StackPermission       Permission // of members, on every stack of the organization
 	PulumiVersion         string     // range for deployments whose settings name none; "" for any
+	StorageQuota          int64      // limit of what is stored, in bytes; 0 for the server's, [NoQuota] for none
+	DeploymentQuota       int64      // limit of claimed and running jobs; 0 for the server's
 }
+
+// NoQuota is the storage quota of organizations that may store any amount.
+const NoQuota = -1
 
 // User is a human or service that signs in.
 type User struct {
@@ -119,7 +124,7 @@ func (tx *Tx) Organization(id string) (Organization, error) {
 
 // Organizations returns all organizations, oldest first.
 func (tx *Tx) Organizations() ([]Organization, error) {
-	return organizations.All(tx.Tx, "WHERE id <> '"+deletedOrg+"' ORDER BY created_at, id")
+	return organizations.All(tx.Tx, "WHERE id <> '"+deletedOrg+"' AND deleted_at = 0 ORDER BY created_at, id")
 }
 
 // OrganizationsOf returns the organizations of which a user is a member.
@@ -223,6 +228,11 @@ func (tx *Tx) DeleteMember(orgID, userID string) error {
 // SetStackPermission sets the permission of an organization's members on all its stacks.
 func (tx *Tx) SetStackPermission(orgID string, p Permission) error {
 	return organizations.Update(tx.Tx, Organization{ID: orgID, StackPermission: p}, "stack_permission")
+}
+
+// SetQuotas sets the limits of an organization.
+func (tx *Tx) SetQuotas(orgID string, storage, deployments int64) error {
+	return organizations.Update(tx.Tx, Organization{ID: orgID, StorageQuota: storage, DeploymentQuota: deployments}, "storage_quota", "deployment_quota")
 }
 
 // SetPulumiVersion sets the range of versions of pulumi of an organization.

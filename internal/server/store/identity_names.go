@@ -13,7 +13,7 @@ func named(name string) string {
 
 // OrganizationByName returns an organization by its name, or by a former one.
 func (tx *Tx) OrganizationByName(name string) (Organization, error) {
-	return organizations.One(tx.Tx, "WHERE id = "+named("$1"), name)
+	return organizations.One(tx.Tx, "WHERE id <> '"+deletedOrg+"' AND deleted_at = 0 AND id = "+named("$1"), name)
 }
 
 // RenameOrganization changes an organization's name, or returns [ErrConflict] if another organization has it or

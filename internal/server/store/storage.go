@@ -18,6 +18,7 @@ type Storage struct {
 	Measured int64  // by the last measurement
 	Imported int64  // states and large texts that were added since then
 	OrgName  string `db:"-" read:"o.name"`
+	Quota    int64  `db:"-" read:"o.storage_quota"` // see [Organization]
 }
 
 // Bytes returns the sum.
@@ -32,7 +33,7 @@ func (tx *Tx) Storage(orgID string) (Storage, error) {
 }
 
 // Storages returns what the organizations store.
-func (tx *Tx) Storages() ([]Storage, error) { return storage.All(tx.Tx, "ORDER BY o.name") }
+func (tx *Tx) Storages() ([]Storage, error) { return storage.All(tx.Tx, "WHERE o.deleted_at = 0 ORDER BY o.name") }
 
 // MeasureStorage returns the sizes of what each organization stores now, and of the imports that
 // these sizes contain. The conditions on created_at let PostgreSQL read the tables of webhooks by an

@@ -66,6 +66,9 @@ func (u *routes) disable(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeOptional(w, r, &body); err != nil {
 		return err
 	}
+	if err := web.Principal(r).CheckSuccessor(body.To); err != nil {
+		return err
+	}
 	ended, err := u.identity.DisableUser(r.Context(), web.Param(r, "user"), body.To)
 	return web.Answer(w, r, admin.Ended(ended), err)
 }
@@ -79,11 +82,18 @@ func (u *routes) handOver(w http.ResponseWriter, r *http.Request) error {
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
 	}
+	if err := web.Principal(r).CheckSuccessor(body.To); err != nil {
+		return err
+	}
 	h, err := u.identity.HandOver(r.Context(), web.Param(r, "user"), body.To)
 	return web.Answer(w, r, admin.HoldingsOf(h), err)
 }
 
 func (u *routes) remove(w http.ResponseWriter, r *http.Request) error {
-	ended, err := u.identity.DeleteUser(r.Context(), web.Param(r, "user"), r.URL.Query().Get("to"))
+	to := r.URL.Query().Get("to")
+	if err := web.Principal(r).CheckSuccessor(to); err != nil {
+		return err
+	}
+	ended, err := u.identity.DeleteUser(r.Context(), web.Param(r, "user"), to)
 	return web.Answer(w, r, admin.Ended(ended), err)
 }

@@ -78,8 +78,8 @@ func (p *pages) start(v *page.Visit) (view.Page, error) {
 			return view.Page{}, page.GoTo(links.Path(o.Name))
 		}
 	}
-	if len(v.Orgs()) > 0 {
-		return view.Page{}, page.GoTo(links.Path(v.Orgs()[0].Name))
+	if home := v.Home(); home != "" {
+		return view.Page{}, page.GoTo(home)
 	}
 	return view.Page{Title: "No organization", Body: noOrganization()}, nil
 }

@@ -48,6 +48,7 @@ type generalModel struct {
 	Created         time.Time
 	Members, Stacks int64
 	Queues          deployments.Queues
+	OwnCap          bool // the limit of deployments is the organization's
 	Role            string
 	// Pool is the default pool; it is zero if the organization has none.
 	Pool store.AgentPool
@@ -56,7 +57,7 @@ type generalModel struct {
 func (p *pages) general(v *page.Visit) (view.Page, error) { return p.generalPage(v, "") }
 
 func (p *pages) generalPage(v *page.Visit, problem string) (view.Page, error) {
-	m := generalModel{place: at(v), Permission: v.Org.StackPermission, Created: v.Org.CreatedAt, Role: v.Who.Role(v.Org.ID)}
+	m := generalModel{place: at(v), Permission: v.Org.StackPermission, Created: v.Org.CreatedAt, Role: v.Who.Role(v.Org.ID), OwnCap: v.Org.DeploymentQuota > 0}
 	m.PulumiVersion = cmp.Or(v.Form("version"), v.Org.PulumiVersion)
 	var err error
 	if m.Members, m.Stacks, err = p.Identity.Counts(v.Context(), v.Who, v.Org.ID); err != nil {

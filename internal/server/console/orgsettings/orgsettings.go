@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/server/console/forges"
 	"workflowagent/internal/server/console/hooks"
+	"workflowagent/internal/server/console/orgs"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
@@ -29,6 +30,8 @@ type Deps struct {
 	Pools       *pools.Service
 	Webhooks    *webhooks.Service
 	Forges      forges.Deps
+	// Whole renames and deletes the organization.
+	Whole orgs.Deps
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 	// Console is the console's address for browsers.
@@ -90,6 +93,16 @@ func Register(site *page.Site, d Deps) {
 			return settingsPage(v, "webhooks", problem, content)
 		},
 	})
+	orgs.Register(site, d.Whole, orgs.Mount{
+		Pattern: base + "/organization", Access: admin, After: "/",
+		Name: func(v *page.Visit) string { return v.Org.Name },
+		Path: func(name string, more ...string) string {
+			return links.Path(append([]string{name, "-", "settings", "organization"}, more...)...)
+		},
+		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
+			return settingsPage(v, "organization", problem, content)
+		},
+	})
 	forges.Register(site, d.Forges, forges.Mount{
 		Pattern: base + "/integrations",
 		Path: func(v *page.Visit, more ...string) string {
@@ -139,6 +152,7 @@ var parts = []struct {
 	{"issuers", "Issuers", true},
 	{"webhooks", "Webhooks", true},
 	{"integrations", "Integrations", true},
+	{"organization", "Name and end", true},
 }
 
 // settingsPage returns a page with tabs. part is the first segment of its path.

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 )
 
@@ -70,6 +71,9 @@ func (s *Site) admit(v *Visit, a Access) error {
 	if err := s.admitTo(v, a); err != nil {
 		return err
 	}
+	if to := v.renamed(); to != "" {
+		return GoTo(to)
+	}
 	if a.fresh && !v.Session.Fresh(time.Now()) {
 		return errSignInAgain
 	}
@@ -99,8 +103,17 @@ func (s *Site) admitTo(v *Visit, a Access) (err error) {
 				return nil
 			}
 		}
-		v.Org, err = s.opts.Identity.Organization(ctx, v.Who, v.Param("org"))
-		return err
+		var found store.Organization
+		if found, err = s.opts.Identity.Named(ctx, v.Param("org")); err != nil {
+			return err
+		}
+		for _, o := range v.orgs { // by a former name
+			if o.ID == found.ID {
+				v.Org = o
+				return nil
+			}
+		}
+		return identity.NoOrganization(v.Param("org"))
 	case member, admin:
 		v.Org, err = s.opts.Identity.Organization(ctx, v.Who, v.Param("org"))
 		if err == nil && a.rule == admin && !v.Who.CanAdminOrg(v.Org.ID) {
@@ -110,6 +123,24 @@ func (s *Site) admitTo(v *Visit, a Access) (err error) {
 	default:
 		return nil
 	}
+}
+
+// renamed returns the path of a page under the current name of its organization, if the visitor follows a link with a
+// former name. The other requests of open pages, and forms, work under both names.
+func (v *Visit) renamed() string {
+	former := v.Param("org")
+	if v.R.Method != http.MethodGet || wantsStream(v.R) || wantsJSON(v.R) || v.Org.Name == "" || former == "" || former == v.Org.Name {
+		return ""
+	}
+	_, rest, _ := strings.Cut(strings.TrimPrefix(v.R.URL.EscapedPath(), "/"), "/")
+	path := links.Path(v.Org.Name)
+	if rest != "" {
+		path += "/" + rest
+	}
+	if v.R.URL.RawQuery != "" {
+		path += "?" + v.R.URL.RawQuery
+	}
+	return path
 }
 
 // LoginPath returns the path of the sign-in page, which leads back to next.

@@ -137,12 +137,12 @@ func (s *Site) shell(v *Visit) (view.Shell, error) {
 	}
 	org := v.Org
 	if org.Name == "" && len(v.orgs) > 0 {
-		org = v.orgs[0]
+		org = v.preferred()
 	}
 	shell.Org = org.Name
 	shell.Member, shell.Admin = org.ID != "" && v.Who.CanReadOrg(org.ID), org.ID != "" && v.Who.CanAdminOrg(org.ID)
 	for _, o := range v.orgs {
-		shell.Orgs = append(shell.Orgs, o.Name)
+		shell.Orgs = append(shell.Orgs, view.OrgLink{Name: o.Name, Member: v.Who.CanReadOrg(o.ID), Admin: v.Who.CanAdminOrg(o.ID)})
 	}
 	if c, err := v.R.Cookie(ThemeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
 		shell.Theme = c.Value

@@ -149,6 +149,24 @@ func (v *Visit) Lines(name string) []string {
 // Orgs returns the organizations of the user.
 func (v *Visit) Orgs() []store.Organization { return v.orgs }
 
+// preferred returns the organization in which a user begins: the default one, or else the first.
+func (v *Visit) preferred() store.Organization {
+	for _, o := range v.orgs {
+		if o.Name == v.Who.User.DefaultOrg {
+			return o
+		}
+	}
+	return v.orgs[0]
+}
+
+// Home returns the path on which a user begins, or "" if the user belongs to no organization.
+func (v *Visit) Home() string {
+	if len(v.orgs) == 0 {
+		return ""
+	}
+	return links.Path(v.preferred().Name)
+}
+
 // Address returns the address of the browser, without the port.
 func (v *Visit) Address() string { return web.Address(v.R) }
 

@@ -51,7 +51,8 @@ func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
 	words := strings.ToLower(strings.TrimSpace(v.Query("q")))
 	items := []item{{Text: "Your settings", Kind: "page", Href: "/user/settings"}, {Text: "Access tokens", Kind: "page", Href: "/user/settings/tokens"}}
 	if v.Who.User.SiteAdmin {
-		items = append(items, item{Text: "Server", Kind: "page", Href: "/-/server"}, item{Text: "Users of the server", Kind: "page", Href: "/-/server/users"})
+		items = append(items, item{Text: "Server", Kind: "page", Href: "/-/server"}, item{Text: "Users of the server", Kind: "page", Href: "/-/server/users"},
+			item{Text: "Organizations", Kind: "page", Href: "/-/server/organizations"})
 	}
 	for _, o := range v.Orgs() {
 		items = append(items, item{Text: o.Name, Kind: "organization", Href: links.Path(o.Name)})

@@ -38,7 +38,7 @@ type model struct {
 	// Deployments had not ended at the time of the backup. More is the number of those that are not listed.
 	Deployments []recovery.Deployment
 	More        int
-	// Tokens are those of the organization in the backup, or all of the backup for an administrator of the server.
+	// Tokens are those of the organization in the backup.
 	Tokens     []store.ListedToken
 	MoreTokens bool
 }
@@ -71,11 +71,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	if m.Deployments, m.More, err = p.Recovery.Unfinished(v.Context(), v.Org.ID); err != nil {
 		return view.Page{}, err
 	}
-	ofOrg := v.Org.ID
-	if m.SiteAdmin {
-		ofOrg = ""
-	}
-	if m.Tokens, err = p.Recovery.Tokens(v.Context(), ofOrg, shown+1); err != nil {
+	if m.Tokens, err = p.Recovery.Tokens(v.Context(), v.Org.ID, shown+1); err != nil {
 		return view.Page{}, err
 	}
 	if m.MoreTokens = len(m.Tokens) > shown; m.MoreTokens {

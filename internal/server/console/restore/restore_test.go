@@ -48,7 +48,7 @@ func TestRestore(t *testing.T) {
 	if p := admin.Get("/acme/-/stacks"); !p.Contains(banner, `href="/acme/-/restore"`) {
 		t.Errorf("an administrator sees %s", p.Body)
 	}
-	if p := admin.Get("/acme/-/restore"); !p.Contains("Release acme", `href="/acme/web/dev/deployments/1"`, "running", "queued", "No token of the backup is valid", "1 organization") {
+	if p := admin.Get("/acme/-/restore"); !p.Contains("Release acme", `href="/acme/web/dev/deployments/1"`, "running", "queued", "No token of the organization in the backup is valid", "1 organization") {
 		t.Errorf("the page is %s", p.Body)
 	}
 	for _, path := range []string{"/acme/-/restore/release", "/-/server/restore/release"} {

@@ -122,7 +122,10 @@ func (p *pages) changed(v *page.Visit, err error, next string) (page.Answer, err
 }
 
 func (p *pages) disable(v *page.Visit) (page.Answer, error) {
-	_, err := p.Identity.DisableUser(v.Context(), v.Param("user"), successor(v))
+	err := v.Who.CheckSuccessor(successor(v))
+	if err == nil {
+		_, err = p.Identity.DisableUser(v.Context(), v.Param("user"), successor(v))
+	}
 	return p.changed(v, err, path(v.Param("user")))
 }
 
@@ -134,7 +137,10 @@ func (p *pages) enable(v *page.Visit) (page.Answer, error) {
 }
 
 func (p *pages) handOver(v *page.Visit) (page.Answer, error) {
-	_, err := p.Identity.HandOver(v.Context(), v.Param("user"), successor(v))
+	err := v.Who.CheckSuccessor(successor(v))
+	if err == nil {
+		_, err = p.Identity.HandOver(v.Context(), v.Param("user"), successor(v))
+	}
 	return p.changed(v, err, path(v.Param("user")))
 }
 
@@ -149,6 +155,9 @@ func (p *pages) endSessions(v *page.Visit) (page.Answer, error) {
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 	err := fault.Invalid("This is not the login of the user.")
 	if v.Form("confirm") == v.Param("user") {
+		err = v.Who.CheckSuccessor(successor(v))
+	}
+	if err == nil {
 		_, err = p.Identity.DeleteUser(v.Context(), v.Param("user"), successor(v))
 	}
 	return p.changed(v, err, all)

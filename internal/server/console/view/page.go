@@ -64,7 +64,7 @@ func ViewTabs(views []Part, current, page string) []Tab {
 
 // ServerTabs returns the tabs of the pages about the server.
 func ServerTabs(current string) []Tab {
-	return Tabs([]Part{{"", "State"}, {"users", "Users"}, {"audit", "Audit log"}}, current, func(name ...string) string {
+	return Tabs([]Part{{"", "State"}, {"organizations", "Organizations"}, {"users", "Users"}, {"audit", "Audit log"}}, current, func(name ...string) string {
 		return links.Path(append([]string{"-", "server"}, name...)...)
 	})
 }
@@ -92,8 +92,8 @@ type Shell struct {
 	User string
 	// Org is the current organization; "" for pages outside one.
 	Org string
-	// Orgs are the names of the user's organizations.
-	Orgs []string
+	// Orgs are the user's organizations.
+	Orgs []OrgLink
 	// Theme is "light", "dark" or "" for the system's.
 	Theme string
 	// NoKeys turns off keys without a modifier.
@@ -110,6 +110,22 @@ type Shell struct {
 	// Plain, unless it is "", warns administrators of the server that it accepts connections without TLS
 	// on this address.
 	Plain string
+}
+
+// OrgLink is an organization to which a user can switch, with what its navigation shows the user.
+type OrgLink struct {
+	Name          string
+	Member, Admin bool
+}
+
+// Switch returns the path of the organization's page of a section, or of its home if the user sees no such page there.
+func (o OrgLink) Switch(section string) string {
+	for _, s := range Sections(o.Member, o.Admin) {
+		if s.Name == section {
+			return s.Path(o.Name)
+		}
+	}
+	return links.Path(o.Name)
 }
 
 // Section is an item of the navigation.

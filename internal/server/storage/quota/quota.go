@@ -18,8 +18,8 @@ import (
 	"workflowagent/internal/words"
 )
 
-// Quota is the limit of what an organization stores in states, events, logs and long texts. A nil quota
-// has no limit.
+// Quota is the limit of what an organization stores in states, events, logs and long texts, unless the organization
+// has its own. A nil quota has no limit.
 //
 // A background measurement counts what is stored, so that the many writers need no counters. The
 // quota is checked only where new work begins: a refusal during the work would leave it unfinished.
@@ -29,14 +29,14 @@ type Quota struct {
 	limit int64
 }
 
-// New returns a quota of limit bytes for each organization. If limit is 0, the quota refuses
-// nothing.
+// New returns a quota of limit bytes for each organization without its own. If limit is 0, such an organization may
+// store any amount.
 func New(db *store.DB, log *logrus.Entry, limit int64) *Quota {
 	return &Quota{db: db, log: log, limit: limit}
 }
 
 // Admit returns an error if an organization has reached its quota.
-func (q *Quota) Admit(tx *store.Tx, orgID string) error { return q.admit(tx, orgID, 1, 0) }
+func (q *Quota) Admit(tx *store.Tx, orgID string) error { return q.admit(tx, orgID, 1, 1) }
 
 // large is the size of a text that counts at once, in bytes. Others wait for the next measurement,
 // because the count is one row per organization, for which concurrent requests would wait.
@@ -48,7 +48,7 @@ func (q *Quota) AdmitText(tx *store.Tx, orgID string, bytes int64) error {
 	if bytes <= store.LongText {
 		return nil
 	}
-	return q.admitText(tx, orgID, bytes, 0)
+	return q.admitText(tx, orgID, bytes, 1)
 }
 
 // AdmitWork is like [Quota.Admit] for work that has a text of the given size, which the caller stores in
@@ -57,7 +57,7 @@ func (q *Quota) AdmitWork(tx *store.Tx, orgID string, bytes int64) error {
 	if bytes <= store.LongText {
 		bytes = 1
 	}
-	return q.admitText(tx, orgID, bytes, 0)
+	return q.admitText(tx, orgID, bytes, 1)
 }
 
 // AdmitRelief is like [Quota.AdmitWork] for work that frees space. It refuses only large texts, and only
@@ -66,11 +66,11 @@ func (q *Quota) AdmitRelief(tx *store.Tx, orgID string, bytes int64) error {
 	if q == nil || bytes < large {
 		return nil
 	}
-	return q.admitText(tx, orgID, bytes, q.limit)
+	return q.admitText(tx, orgID, bytes, 2)
 }
 
-func (q *Quota) admitText(tx *store.Tx, orgID string, bytes, beyond int64) error {
-	if err := q.admit(tx, orgID, bytes, beyond); err != nil || q == nil || q.limit == 0 || bytes < large {
+func (q *Quota) admitText(tx *store.Tx, orgID string, bytes, times int64) error {
+	if err := q.admit(tx, orgID, bytes, times); err != nil || q == nil || bytes < large {
 		return err
 	}
 	return tx.AddImport(orgID, bytes)
@@ -79,40 +79,54 @@ func (q *Quota) admitText(tx *store.Tx, orgID string, bytes, beyond int64) error
 // AdmitImport returns an error if a state of the given size does not fit into an organization's
 // quota. Otherwise, it counts the state, which the caller stores in the same transaction.
 func (q *Quota) AdmitImport(tx *store.Tx, orgID string, bytes int64) error {
-	return q.admitImport(tx, orgID, bytes, 0)
+	return q.admitImport(tx, orgID, bytes, 1)
 }
 
 // AdmitRepair is like [Quota.AdmitImport], but permits twice the quota. It is for states that can be
 // necessary to free space.
 func (q *Quota) AdmitRepair(tx *store.Tx, orgID string, bytes int64) error {
-	if q == nil {
-		return nil
-	}
-	return q.admitImport(tx, orgID, bytes, q.limit)
+	return q.admitImport(tx, orgID, bytes, 2)
 }
 
-func (q *Quota) admitImport(tx *store.Tx, orgID string, bytes, beyond int64) error {
-	if err := q.admit(tx, orgID, bytes, beyond); err != nil || q == nil {
+func (q *Quota) admitImport(tx *store.Tx, orgID string, bytes, times int64) error {
+	if err := q.admit(tx, orgID, bytes, times); err != nil || q == nil {
 		return err
 	}
 	return tx.AddImport(orgID, bytes)
 }
 
-// admit returns an error if an organization would exceed its quota by more than beyond.
-func (q *Quota) admit(tx *store.Tx, orgID string, bytes, beyond int64) error {
-	if q == nil || q.limit == 0 {
+// Of returns the limit of an organization with its own quota, or 0 for none.
+func (q *Quota) Of(own int64) int64 {
+	switch {
+	case own == store.NoQuota:
+		return 0
+	case own > 0 || q == nil:
+		return own
+	default:
+		return q.limit
+	}
+}
+
+// admit returns an error if an organization would exceed its quota that many times.
+func (q *Quota) admit(tx *store.Tx, orgID string, bytes, times int64) error {
+	if q == nil {
 		return nil
 	}
 	used, err := tx.Storage(orgID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
-	if err != nil || used.Bytes()+bytes-beyond <= q.limit {
+	limit := q.Of(used.Quota)
+	if err != nil || limit == 0 || used.Bytes()+bytes <= limit*times {
 		return err
 	}
+	raise := "or ask the operator of the server to raise organization_quota"
+	if used.Quota > 0 {
+		raise = "or ask an administrator of the server to raise the quota of the organization"
+	}
 	return fault.Forbidden("organization '%s' has reached its quota: it stores %s, and may store %s. "+
-		"To free space, destroy and remove stacks, or shorten their settings; or ask the operator of the server to raise organization_quota, or to lower keep_states, keep_states_for or keep_logs_for",
-		used.OrgName, words.Bytes(used.Bytes()), words.Bytes(q.limit))
+		"To free space, destroy and remove stacks, or shorten their settings; %s, or to lower keep_states, keep_states_for or keep_logs_for",
+		used.OrgName, words.Bytes(used.Bytes()), words.Bytes(limit), raise)
 }
 
 const (
@@ -209,12 +223,15 @@ var (
 	storedBytes = prometheus.NewDesc("workflow_server_organization_stored_bytes",
 		"States, events, logs and long texts that an organization stores.", []string{"organization"}, nil)
 	quotaBytes = prometheus.NewDesc("workflow_server_organization_quota_bytes", "Limit for each organization; 0 means none.", nil, nil)
+	ownQuota   = prometheus.NewDesc("workflow_server_organization_own_quota_bytes",
+		"Limit of an organization with its own quota; 0 means none.", []string{"organization"}, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (q *Quota) Describe(descs chan<- *prometheus.Desc) {
 	descs <- storedBytes
 	descs <- quotaBytes
+	descs <- ownQuota
 }
 
 // collectTimeout bounds the time that a scrape waits for the database.
@@ -232,5 +249,8 @@ func (q *Quota) Collect(metrics chan<- prometheus.Metric) {
 	}
 	for _, s := range all {
 		metrics <- prometheus.MustNewConstMetric(storedBytes, prometheus.GaugeValue, float64(s.Bytes()), s.OrgName)
+		if s.Quota != 0 {
+			metrics <- prometheus.MustNewConstMetric(ownQuota, prometheus.GaugeValue, float64(q.Of(s.Quota)), s.OrgName)
+		}
 	}
 }

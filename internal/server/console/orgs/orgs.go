@@ -1,0 +1,227 @@
+// Package orgs contains the pages about organizations as a whole: the list and the limits for administrators of the
+// server, and for them and the organization's administrators, its name and its end.
+package orgs
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/organizations"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/settings"
+	"workflowagent/internal/words"
+)
+
+// Deps are the services behind the pages.
+type Deps struct {
+	Identity      *identity.Service
+	Organizations *organizations.Service
+	// Waiting returns the number of organizations that wait for their release after a restore.
+	Waiting func(v *page.Visit) (int, error)
+}
+
+// Mount is a place of the page with the name and the end of an organization.
+type Mount struct {
+	Pattern string
+	Access  page.Access
+	// Name is the name of the organization.
+	Name func(v *page.Visit) string
+	// Path returns the path of the page, or of one below it, of an organization.
+	Path func(name string, more ...string) string
+	// After is where a visitor goes who has deleted the organization.
+	After string
+	// Page returns a page with the content.
+	Page func(v *page.Visit, problem string, content templ.Component) view.Page
+	// Limits shows the numbers and the limits, too.
+	Limits bool
+}
+
+type pages struct {
+	Deps
+	Mount
+}
+
+// Register registers the page with the name and the end of an organization.
+func Register(site *page.Site, d Deps, m Mount) {
+	p := &pages{d, m}
+	site.View(m.Pattern, m.Access, p.show)
+	site.Action(m.Pattern+"/rename", page.Fresh(m.Access), p.rename)
+	site.Action(m.Pattern+"/delete", page.Fresh(m.Access), p.remove)
+}
+
+const serverList = "/-/server/organizations"
+
+// RegisterServer registers the pages of administrators of the server.
+func RegisterServer(site *page.Site, d Deps) {
+	m := Mount{
+		Pattern: serverList + "/{organization}", Access: page.SiteAdmin, After: serverList, Limits: true,
+		Name: func(v *page.Visit) string { return v.Param("organization") },
+		Path: func(name string, more ...string) string {
+			return links.Path(append([]string{"-", "server", "organizations", name}, more...)...)
+		},
+		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
+			name := v.Param("organization")
+			return serverPage(name, view.WithProblem(problem, content), view.Crumb{Text: "Organizations", Href: serverList}, view.Crumb{Text: name})
+		},
+	}
+	Register(site, d, m)
+	p := &pages{d, m}
+	site.Action(m.Pattern+"/quotas", page.Fresh(page.SiteAdmin), p.setQuotas)
+	site.View(serverList, page.SiteAdmin, p.list)
+	site.Action(serverList, page.Fresh(page.SiteAdmin), p.create)
+}
+
+func serverPage(title string, body templ.Component, crumbs ...view.Crumb) view.Page {
+	return view.Page{
+		Title: title, Section: "server", Tabs: view.ServerTabs("organizations"), Body: body,
+		Crumbs: append([]view.Crumb{{Text: "Server", Href: "/-/server"}}, crumbs...),
+	}
+}
+
+// recent is whether a visitor has signed in recently, and where else to do so.
+type recent struct {
+	Fresh  bool
+	SignIn string
+}
+
+func recently(v *page.Visit, here string) recent {
+	return recent{v.Session.Fresh(time.Now()), page.LoginPath(page.Here(v, here))}
+}
+
+type listModel struct {
+	recent
+	List        []organizations.Summary
+	Name, Admin string
+	Waiting     int
+}
+
+func (p *pages) list(v *page.Visit) (view.Page, error) { return p.listPage(v, "") }
+
+func (p *pages) listPage(v *page.Visit, problem string) (view.Page, error) {
+	m := listModel{recent: recently(v, serverList), Name: v.Form("name"), Admin: v.Form("admin")}
+	var err error
+	if m.List, err = p.Organizations.List(v.Context()); err == nil {
+		m.Waiting, err = p.Waiting(v)
+	}
+	return serverPage("Organizations", view.WithProblem(problem, listBody(m)), view.Crumb{Text: "Organizations"}), err
+}
+
+func (p *pages) create(v *page.Visit) (page.Answer, error) {
+	o, err := p.Identity.CreateOrganization(v.Context(), strings.TrimSpace(v.Form("name")), strings.TrimSpace(v.Form("admin")))
+	return page.Changed(v, err, p.Path(o.Name), p.listPage)
+}
+
+type oneModel struct {
+	recent
+	organizations.Summary
+	Mount Mount
+	// The values of a refused form, or the current ones.
+	NewName, Storage, Deployments string
+}
+
+func (m oneModel) path(more ...string) string { return m.Mount.Path(m.Name, more...) }
+
+func (p *pages) show(v *page.Visit) (view.Page, error) { return p.onePage(v, "") }
+
+func (p *pages) onePage(v *page.Visit, problem string) (view.Page, error) {
+	found, err := p.Organizations.Get(v.Context(), p.Name(v))
+	if err != nil {
+		return view.Page{}, err
+	}
+	m := oneModel{
+		recent: recently(v, p.Path(found.Name)), Summary: found, Mount: p.Mount,
+		NewName: v.Form("name"), Storage: storageText(found.StorageQuota), Deployments: deploymentsText(found.DeploymentQuota),
+	}
+	if v.Values().Has("storage") {
+		m.Storage, m.Deployments = v.Form("storage"), v.Form("deployments")
+	}
+	return p.Page(v, problem, oneBody(m)), nil
+}
+
+func (p *pages) rename(v *page.Visit) (page.Answer, error) {
+	o, err := p.Identity.RenameOrganization(v.Context(), p.Name(v), strings.TrimSpace(v.Form("name")))
+	return page.Changed(v, err, p.Path(o.Name), p.onePage)
+}
+
+func (p *pages) remove(v *page.Visit) (page.Answer, error) {
+	found, err := p.Organizations.Get(v.Context(), p.Name(v))
+	if err == nil {
+		_, _, err = p.Organizations.Delete(v.Context(), found.ID, v.Form("confirm"))
+	}
+	return page.Changed(v, err, p.After, p.onePage)
+}
+
+func (p *pages) setQuotas(v *page.Visit) (page.Answer, error) {
+	var q organizations.Quotas
+	var err error
+	if q.Storage, err = storageOf(v.Form("storage")); err == nil {
+		q.Deployments, err = deploymentsOf(v.Form("deployments"))
+	}
+	if err == nil {
+		_, err = p.Organizations.SetQuotas(v.Context(), p.Name(v), q)
+	}
+	return page.Changed(v, err, p.Path(p.Name(v)), p.onePage)
+}
+
+// none is the text of a limit that does not exist.
+const none = "none"
+
+func storageText(quota int64) string {
+	switch quota {
+	case 0:
+		return ""
+	case store.NoQuota:
+		return none
+	default:
+		return settings.FormatBytes(settings.Bytes(quota))
+	}
+}
+
+func storageOf(text string) (*int64, error) {
+	switch text = strings.TrimSpace(text); text {
+	case "":
+		return new(int64), nil
+	case none:
+		return new(int64(store.NoQuota)), nil
+	}
+	n, err := settings.ParseBytes(text)
+	if err != nil || n == 0 {
+		return nil, fault.Invalid("Storage %q is not a size: write a whole number with a unit, such as 50g, or none, or nothing for the server's setting.", text)
+	}
+	return new(int64(n)), nil
+}
+
+func deploymentsText(quota int64) string {
+	if quota == 0 {
+		return ""
+	}
+	return strconv.FormatInt(quota, 10)
+}
+
+func deploymentsOf(text string) (*int64, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return new(int64), nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return nil, fault.Invalid("Deployments %q is not a number from 1; write nothing for the server's setting.", text)
+	}
+	return &n, nil
+}
+
+// limit returns the text of a limit of storage.
+func limit(bytes int64) string {
+	if bytes == 0 {
+		return "any amount"
+	}
+	return words.Bytes(bytes)
+}
