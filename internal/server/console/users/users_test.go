@@ -108,7 +108,7 @@ func TestLeaver(t *testing.T) {
 	}
 	s.post(one+"/enable", http.StatusSeeOther, url.Values{})
 	s.page(one, "Disable ann")
-	s.post(one+"/hand-over", http.StatusUnprocessableEntity, url.Values{"to": {identity.AdminLogin}}, "You cannot take over")
+	s.post(one+"/hand-over", http.StatusUnprocessableEntity, url.Values{"to": {"admin"}}, "You cannot take over")
 	s.post(one+"/hand-over", http.StatusSeeOther, url.Values{"to": {" bob "}})
 	s.page(all+"/bob", "bob owns 1 stack")
 	s.post(one+"/delete", http.StatusSeeOther, url.Values{"confirm": {"ann"}})
