@@ -321,6 +321,7 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	// The end of users.
 	says(ann+" is the last administrator of new-"+org+".", "user", "owned", ann)
 	refuses(program.ExitFailed, "name the user who takes over", "user", "disable", ann)
+	ok("org", "appoint", "new-"+org, "admin")
 	says("Disabled "+ann+", and ended 0 sessions and 1 access token.", "user", "disable", ann, "--to", "admin")
 	says("disabled", "user", "list")
 	var holdings struct{ LastAdministratorOf, Owned []any }

@@ -187,7 +187,8 @@ func (a *auditor) changeUsers() {
 	a.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]string{"stackName": "left"}, Auth: leaver}).want(200, nil)
 	a.change("POST", users+"/leaver/disable", nil, nil)
 	a.change("POST", users+"/leaver/enable", nil, nil)
-	a.change("POST", users+"/leaver/hand-over", map[string]string{"to": "bob"}, nil)
+	a.person("heir", "acme", "member")
+	a.change("POST", users+"/leaver/hand-over", map[string]string{"to": "heir"}, nil)
 	a.change("DELETE", users+"/leaver", nil, nil)
 	a.do("DELETE", "/api/stacks/acme/proj/left", nil).want(204, nil)
 }

@@ -33,7 +33,9 @@ func (tx *Tx) Storage(orgID string) (Storage, error) {
 }
 
 // Storages returns what the organizations store.
-func (tx *Tx) Storages() ([]Storage, error) { return storage.All(tx.Tx, "WHERE o.deleted_at = 0 ORDER BY o.name") }
+func (tx *Tx) Storages() ([]Storage, error) {
+	return storage.All(tx.Tx, "WHERE o.deleted_at = 0 ORDER BY o.name")
+}
 
 // MeasureStorage returns the sizes of what each organization stores now, and of the imports that
 // these sizes contain. The conditions on created_at let PostgreSQL read the tables of webhooks by an
