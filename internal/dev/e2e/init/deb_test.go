@@ -1,7 +1,6 @@
 package service
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,16 +66,6 @@ printf 'Package: customer-managed-workflow-agent\nPin: version 1.0.0-1\nPin-Prio
 	p.run(ctx, t, packageName+" service install --env DOCKER_HOST=unix:///srv/docker.sock --start")
 	p.configureByCommand(ctx, t, "pull_image=false")
 	p.awaitOnline(ctx, t)
-	// Root's doctor examines what the service can do, and the service's user finds its agent.
-	out = p.run(ctx, t, "DOCKER_HOST=unix:///srv/docker.sock "+packageName+" doctor --offline || true")
-	for _, words := range []string{"/var/lib/workflow-agent is writable", "docker engine "} {
-		if !regexp.MustCompile("(?mi)^ok .*"+words).MatchString(out) {
-			t.Errorf("root's doctor does not say %q\n%s", words, out)
-		}
-	}
-	if out := p.run(ctx, t, "cd / && runuser -u workflow-agent -- "+packageName+" status"); !strings.Contains(out, "READY") {
-		t.Errorf("as the service's user the status is\n%s", out)
-	}
 	if mode := p.run(ctx, t, "stat -c '%U:%G %a' /etc/pulumi-workflow-agent.yaml"); mode != "root:workflow-agent 640\n" {
 		t.Errorf("the configuration file is %s", mode)
 	}
