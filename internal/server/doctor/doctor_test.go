@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ import (
 	"workflowagent/internal/dev/testcert"
 	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
@@ -94,6 +96,41 @@ func TestBehindTLS(t *testing.T) {
 		s.want(report, name, ok)
 	}
 	s.want(report, "issuer", ok, "publishes all keys")
+}
+
+// TestIssuer checks that the doctor fetches the issuer's documents with the authorities of clients, and reports a
+// failure only if a cloud needs the documents.
+func TestIssuer(t *testing.T) {
+	private := must.Get(testcert.NewAuthority("Private"))(t)
+	s := newSite(t)
+	var broken atomic.Bool
+	s.with(front{from: "127.0.0.2", rewrite: appends, cert: s.certificate(private, x509.Certificate{}, "localhost"), modify: func(r *http.Response) {
+		if broken.Load() && strings.HasSuffix(r.Request.URL.Path, issuer.ConfigurationPath) {
+			r.StatusCode = http.StatusForbidden
+		}
+	}})
+	s.set("trusted_proxies", "127.0.0.2")
+	s.set("client_address", "x-forwarded-for")
+	s.options.CAPEM = private.PEM()
+	s.start()
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", ok, "publishes all keys")
+	broken.Store(true)
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", skipped, "no deployment settings request cloud credentials", "403")
+	token := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(s.data(), "admin-token")))(t)))
+	for _, call := range []struct{ path, body string }{
+		{"/api/stacks/organization/hello", `{"stackName":"dev"}`},
+		{"/api/stacks/organization/hello/dev/deployments/settings", `{"operationContext":{"oidc":{"aws":{"roleArn":"arn:aws:iam::123456789012:role/deploy","sessionName":"deploy"}}}}`},
+	} {
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.listen+call.path, strings.NewReader(call.body)))(t)
+		req.Header.Set("Authorization", "token "+token)
+		res := must.Get(http.DefaultClient.Do(req))(t)
+		text := must.Get(io.ReadAll(res.Body))(t)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: status %d: %s", call.path, res.StatusCode, text)
+		}
+	}
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", toReview, "403")
 }
 
 // TestNotTwice checks that the doctor reports a problem by one check.
