@@ -133,6 +133,27 @@ func TestIssuer(t *testing.T) {
 	s.want(s.examine("key", "server", "url", "issuer"), "issuer", toReview, "403")
 }
 
+// TestSignIn checks that the doctor fetches the configuration of each identity provider with the provider's authority.
+func TestSignIn(t *testing.T) {
+	private := must.Get(testcert.NewAuthority("Private"))(t)
+	s := newSite(t)
+	s.file("private-ca.pem", string(private.PEM()))
+	var issuer string
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{
+			"issuer": issuer, "authorization_endpoint": issuer + "/auth", "token_endpoint": issuer + "/token", "jwks_uri": issuer + "/keys",
+		})
+	}
+	issuer = s.front(front{cert: s.certificate(private, x509.Certificate{}), answer: http.HandlerFunc(answer)})
+	provider := "  - {id: corp, issuer: " + issuer + ", client_id: x, allow_everyone: true"
+	s.set("sign_in_file", s.file("sign-in.yaml", "providers:\n"+provider+", ca_certificate_file: private-ca.pem}\n"))
+	s.want(s.examine("sign-in"), "sign-in", ok, issuer)
+	s.file("sign-in.yaml", "providers:\n"+provider+"}\n")
+	s.want(s.examine("sign-in"), "sign-in", failed, "at 1 of 1 identity provider", "corp: fetching the configuration of "+issuer, "not trusted", "ca_certificate_file")
+	s.options.Offline = true
+	s.want(s.examine("sign-in"), "sign-in", skipped, "--offline")
+}
+
 // TestNotTwice checks that the doctor reports a problem by one check.
 func TestNotTwice(t *testing.T) {
 	s := newSite(t)
@@ -510,6 +531,9 @@ var proxyCases = []finderCase{
 		s.set("oidc_issuer_url", "https://no-such-host.invalid")
 		s.start()
 	}, "issuer", toReview, []string{"no-such-host.invalid"}},
+	{signInFails, "an unknown identity provider", func(s *site) {
+		s.set("sign_in_file", s.file("sign-in.yaml", "providers: [{id: corp, issuer: 'https://no-such-host.invalid', client_id: x, allow_everyone: true}]\n"))
+	}, "sign-in", failed, []string{"no-such-host.invalid"}},
 	{issuerDiffers, "another issuer", func(s *site) {
 		s.set("oidc_issuer_url", s.front(front{cert: s.certificate(company, x509.Certificate{}), answer: answers(http.StatusOK, `{"issuer":"https://other.example.com"}`)}))
 		s.start()
