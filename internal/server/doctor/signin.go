@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"workflowagent/internal/checkup"
 	"workflowagent/internal/server/identity/signin/openid"
@@ -20,12 +19,7 @@ func (e *examination) checkSignIn(ctx context.Context) checkup.Result {
 	if err != nil {
 		return checkup.Skip("not checked, because sign_in_file cannot be read") // the check of the files reports it
 	}
-	problems := make([]error, len(providers))
-	var group sync.WaitGroup
-	for i, p := range providers {
-		group.Go(func() { problems[i] = p.Check(ctx) })
-	}
-	group.Wait()
+	problems := openid.Check(ctx, providers)
 	var details, issuers []string
 	for i, p := range providers {
 		issuers = append(issuers, p.Issuer)
