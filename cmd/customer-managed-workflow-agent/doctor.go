@@ -13,14 +13,15 @@ import (
 
 func newDoctorCommand(version string, load loader) *cobra.Command {
 	var asJSON bool
-	o := doctor.Options{Version: version, UserAgent: daemon.UserAgent(version)}
+	o := doctor.Options{Version: version, UserAgent: daemon.UserAgent(version), AsService: true}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check that the agent and its jobs can work",
 		Long: `Check that the agent and its jobs can work: the configuration, the network up to the
 server, the token, the engine or the programs that jobs need, the runner, the disks, and
-the network of a trial job. Run it as the agent's user and with the agent's PATH. It
-claims no work, does not disturb a running agent, and leaves nothing behind.
+the network of a trial job. Run it as the agent's user and with the agent's PATH. As root,
+it becomes the user of the machine's service that reads the configuration. It claims no
+work, does not disturb a running agent, and leaves nothing behind.
 
 The exit code is 0 if no check failed, 1 if one did, and 2 for a wrong command line.`,
 		Args: operator.NoArgs,

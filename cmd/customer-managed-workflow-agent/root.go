@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
+	"workflowagent/internal/host/service"
 )
 
 func newRootCommand(version string) *cobra.Command {
@@ -31,7 +32,11 @@ this host, inside your own network, which needs no access from outside.`,
 		return operator.FlagError(cmd, err, map[string]string{"token": "use configure --token-file FILE, where - is the standard input, or PULUMI_AGENT_TOKEN"})
 	})
 	root.PersistentFlags().StringVar(&configPath, "config", "", "configuration file (default: pulumi-workflow-agent.yaml in the current directory, home, /etc, the directory of the binary, or Homebrew's etc)")
-	options := func() config.LoadOptions { return config.ProcessOptions(configPath) }
+	options := func() config.LoadOptions {
+		o := config.ProcessOptions(configPath)
+		o.ServiceState = service.StateDirectory
+		return o
+	}
 	load := func() (*config.Config, error) {
 		c, err := config.Load(options())
 		if errors.Is(err, fs.ErrPermission) {

@@ -248,6 +248,7 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	if pool.Organization != org || pool.ID == "" || !strings.HasPrefix(pool.Token, "pul-") {
 		t.Errorf("created %+v", pool)
 	}
+	refuses(program.ExitFailed, "with: workflow-server pool token production --org "+org, "pool", "create", "production", "--org", org)
 	if text := ok("pool", "create", "second", "--org", org); !strings.HasPrefix(text, "pul-") {
 		t.Errorf("created a pool with the token %q", text)
 	}

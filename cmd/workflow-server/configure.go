@@ -18,7 +18,7 @@ import (
 )
 
 func newConfigureCommand(version string, s source) *cobra.Command {
-	o := configure.Options{Version: version}
+	o := configure.Options{Version: version, Untouched: isUntouched}
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "configure",
@@ -30,7 +30,7 @@ nothing.
 
 Stacks store the URL. If only this machine reaches it, configure asks whether you want
 that, or without a terminal requires --allow-loopback. A change from SQLite to PostgreSQL moves
-no data: if the SQLite database exists, configure asks, or requires --allow-new-database.
+no data: if the SQLite database has been used, configure asks, or requires --allow-new-database.
 
 Before it writes, it checks the result as serve would, and that the address is free, the
 server's user can read the files, and the database accepts the role. It changes the file

@@ -12,6 +12,8 @@ import (
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/cmd/internal/program"
 	"workflowagent/internal/server/admin"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/sys/initsystem"
 	"workflowagent/internal/termtext"
 )
 
@@ -72,7 +74,15 @@ pool of an organization becomes its default pool.`,
 	org := orgFlag(cmd, onlyOrg)
 	description := cmd.Flags().String("description", "", "what the pool is for")
 	return newTokenMaker(s, cmd, true, func(ctx context.Context, c admin.Caller) (any, string, error) {
-		pool, err := admin.CreatePool.Do(ctx, c, admin.NewPool{Organization: *org, Name: cmd.Flags().Arg(0), Description: *description})
+		name := cmd.Flags().Arg(0)
+		pool, err := admin.CreatePool.Do(ctx, c, admin.NewPool{Organization: *org, Name: name, Description: *description})
+		if fault.KindOf(err) == fault.KindConflict {
+			again := []string{"pool", "token", name}
+			if *org != "" {
+				again = append(again, "--org", *org)
+			}
+			err = fmt.Errorf("%w with: %s", err, initsystem.CommandLine("workflow-server", again))
+		}
 		return pool, pool.Token, err
 	})
 }

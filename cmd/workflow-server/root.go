@@ -37,12 +37,12 @@ and runs deployments on agents that poll the server.`,
 		newServeCommand(version, s), newConfigureCommand(version, s), newConfigCommand(s), newDoctorCommand(version, s), newHealthcheckCommand(s),
 		newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s),
 		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s), newServiceCommand(), newInstallCommand(),
-		newBackupCommand(s), newRestoreCommand(s),
+		newBackupCommand(s), newRestoreCommand(s), newUntouchedCommand(),
 		operator.NewVersionCommand(version), operator.NewManCommand(version, "serve", config.Table()),
 	)
 	operator.CompleteValues(root, config.Table())
 	operator.ShowConfigFlag(root, func(words []string) bool {
-		return len(words) == 0 || !slices.Contains([]string{"version", "completion", "service"}, words[0])
+		return len(words) == 0 || !slices.Contains([]string{"version", "completion", "service", "untouched"}, words[0])
 	})
 	return root
 }

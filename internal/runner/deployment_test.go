@@ -206,7 +206,7 @@ func TestUserErrors(t *testing.T) {
 		step   int
 		want   string
 	}{
-		{"no project", map[string]string{"infra/main.txt": "x"}, nil, 2, `no Pulumi.yaml in the directory "infra" of the repository`},
+		{"no project", map[string]string{"infra/main.txt": "x"}, nil, 2, `no Pulumi.yaml in the directory "infra" of the repository: check the repository directory and branch in the deployment settings (--folder and`},
 		{"no directory", map[string]string{"Pulumi.yaml": "x"}, nil, 1, `the directory "infra" does not exist in the repository`},
 		{"branch", yamlProject, func(p *program) { p.git().Branch = "nope" }, 1, `branch "nope" does not exist in the repository`},
 		{"commit", yamlProject, func(p *program) { p.git().Commit = strings.Repeat("0f", 20) }, 1, "commit 0f0f"},

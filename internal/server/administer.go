@@ -192,11 +192,16 @@ func findOwner(cfg config.Config) (become func() error, err error) {
 	if !isFile {
 		place = cfg.DataDir
 	}
-	return becomingOwnerOf(cfg, place, isFile)
+	return becomingOwnerOf(place, isFile, isNamed(cfg))
+}
+
+// isNamed reports whether the operator names the place of the data.
+func isNamed(cfg config.Config) bool {
+	return !cfg.Source("data_dir").IsDefault() || !cfg.Source("database").IsDefault()
 }
 
 // becomingOwnerOf is [findOwner] for the user who owns a file or a directory.
-func becomingOwnerOf(cfg config.Config, place string, isFile bool) (become func() error, err error) {
+func becomingOwnerOf(place string, isFile, named bool) (become func() error, err error) {
 	place, err = filepath.Abs(place)
 	if err != nil {
 		return nil, fmt.Errorf("finding the database: %w", err)
@@ -209,7 +214,7 @@ func becomingOwnerOf(cfg config.Config, place string, isFile bool) (become func(
 		return func() error { return nil }, nil
 	case err != nil:
 		return nil, fmt.Errorf("not opening the database as root: %w", err)
-	case cfg.Source("data_dir").IsDefault() && cfg.Source("database").IsDefault():
+	case !named:
 		return nil, fmt.Errorf("%s belongs to user %d: name the data directory of the server with --data-dir, or in its configuration file", place, owner.UID)
 	}
 	return func() error {

@@ -103,7 +103,7 @@ func prepareRestore(cfg config.Config) error {
 		return fmt.Errorf("creating the data directory: %w", err)
 	}
 	if os.Geteuid() == 0 {
-		become, err := becomingOwnerOf(cfg, cfg.DataDir, strings.HasPrefix(cfg.DSN(), "sqlite:"))
+		become, err := becomingOwnerOf(cfg.DataDir, strings.HasPrefix(cfg.DSN(), "sqlite:"), isNamed(cfg))
 		if err == nil {
 			err = become()
 		}

@@ -24,6 +24,9 @@ type LoadOptions struct {
 	TempDir string
 	Environ []string
 	UID     int
+	// ServiceState returns the state directory of the service of this machine that reads a
+	// configuration file and runs as a user, or "". It can be nil.
+	ServiceState func(file string, uid int) string
 }
 
 // ProcessOptions returns the options for the running process. The path is the value of --config, or

@@ -118,18 +118,24 @@ func (c *Config) resolveForwarded(env map[string]string) {
 	}
 }
 
-// resolveStateDirectory selects the service manager's directory if it is set, otherwise the user's
-// directory, otherwise a private temporary directory.
+// resolveStateDirectory selects the service manager's directory if it is set, otherwise that of the
+// machine's service with the same file and user, otherwise the user's directory, otherwise a private
+// temporary directory.
 func (c *Config) resolveStateDirectory(o LoadOptions, env map[string]string) {
 	const name = "workflow-agent"
 	// systemd separates multiple directories with colons.
 	given, _, _ := strings.Cut(env["STATE_DIRECTORY"], ":")
-	xdg := env["XDG_STATE_HOME"]
+	xdg, serviceState := env["XDG_STATE_HOME"], ""
+	if o.ServiceState != nil {
+		serviceState = o.ServiceState(c.meta.file, o.UID)
+	}
 	switch {
 	case filepath.IsAbs(given):
 		c.StateDirectory = filepath.Clean(given)
 	case o.UID == 0:
 		c.StateDirectory = filepath.Join("/var/lib", name)
+	case serviceState != "":
+		c.StateDirectory = serviceState
 	case filepath.IsAbs(xdg):
 		c.StateDirectory = filepath.Join(xdg, name)
 	case filepath.IsAbs(o.Home):

@@ -25,11 +25,16 @@ func TestStateDirectory(t *testing.T) {
 		{"user with XDG", 1000, "/home/me", []string{"XDG_STATE_HOME=/x"}, "/x/workflow-agent"},
 		{"user with relative XDG", 1000, "/home/me", []string{"XDG_STATE_HOME=x"}, "/home/me/.local/state/workflow-agent"},
 		{"user", 1000, "/home/me", nil, "/home/me/.local/state/workflow-agent"},
+		{"user of the machine's service", 999, "/home/me", []string{"XDG_STATE_HOME=/x"}, "/var/lib/service"},
+		{"user of another service", 999, "/home/me", []string{"STATE_DIRECTORY=/var/lib/x"}, "/var/lib/x"},
 		{"user without home", 1000, "", nil, "/tmp/workflow-agent-1000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := testOptions("", tt.environ...)
 			o.UID, o.Home = tt.uid, tt.home
+			o.ServiceState = func(_ string, uid int) string {
+				return map[int]string{0: "/x", 999: "/var/lib/service"}[uid]
+			}
 			c, err := Load(o)
 			if err != nil || c.StateDirectory != tt.want {
 				t.Errorf("got %q, %v, want %q", c.StateDirectory, err, tt.want)

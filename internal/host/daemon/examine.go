@@ -25,6 +25,10 @@ func Examine(ctx context.Context, o doctor.Options) (checkup.Report, error) {
 	if c == nil {
 		return doctor.Run(ctx, o), nil
 	}
+	o.Service = service.WithConfig(c.File())
+	if o.AsService && o.Service != nil {
+		o.ServiceErr = o.Service.Become(ctx)
+	}
 	client, err := newDoctorClient(c, o.UserAgent)
 	if err == nil { // if err is not nil, a check reports it
 		defer client.Close()
@@ -38,7 +42,6 @@ func Examine(ctx context.Context, o doctor.Options) (checkup.Report, error) {
 		host, _ := os.Hostname() // distinguishes the doctors on hosts that share an engine
 		o.Owner, o.Temporary = "doctor-"+executor.Digest(host+"\n"+c.StateDirectory), true
 	}
-	o.Service = service.WithConfig(c.File())
 	o.Environ = os.Environ()
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)

@@ -76,6 +76,10 @@ type Options struct {
 	Limit time.Duration
 	// Service is the service of this machine that reads the configuration, or nil.
 	Service *service.Registered
+	// AsService makes a doctor that root runs become the user of Service. If that failed, ServiceErr
+	// contains the cause.
+	AsService  bool
+	ServiceErr error
 	// Environ is the agent's environment. Jobs of the process target inherit its PATH.
 	Environ []string
 	// Disk returns the size and the free bytes of the file system at a path. If it is nil, the

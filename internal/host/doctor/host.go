@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/agent/executor"
 	"workflowagent/internal/agent/executor/docker"
 	"workflowagent/internal/checkup"
+	"workflowagent/internal/host/service"
 	"workflowagent/internal/termtext"
 )
 
@@ -57,8 +58,13 @@ func (e *examination) checkState(context.Context) checkup.Result {
 		return checkup.Fail(fmt.Sprintf("%s can be written by other users (mode %04o)", dir, info.Mode().Perm()), "run chmod 700 on it")
 	}
 	if stat, isStat := info.Sys().(*syscall.Stat_t); isStat && int(stat.Uid) != os.Geteuid() {
-		return checkup.Warn(fmt.Sprintf("%s belongs to user %d, and the doctor runs as user %d", dir, stat.Uid, os.Geteuid()),
-			"run doctor as the agent's user, for example with sudo -u: another user may get different results")
+		owner := checkup.AccountOf(int(stat.Uid))
+		command := "sudo -u " + cmp.Or(owner.Name, fmt.Sprintf("'#%d'", owner.UID)) + " " + service.DefaultName + " doctor"
+		if file := e.opts.Config.File(); file != "" {
+			command += " --config " + file
+		}
+		return checkup.Warn(fmt.Sprintf("%s belongs to %s, and the doctor runs as %s", dir, owner, checkup.AccountOf(os.Geteuid())),
+			"another user may get different results; to run doctor as the owner: "+command)
 	}
 	if err := checkup.Writable(dir); err != nil {
 		return checkup.Fail(fmt.Sprintf("%s is not writable: %v", dir, checkup.Reason(err)), "check for a full or read-only disk, or set state_directory")

@@ -47,6 +47,8 @@ func (e *examination) checkService(context.Context) checkup.Result {
 		install += " --name " + s.Name
 	}
 	switch process := s.Profile == service.ProfileProcess; {
+	case e.opts.ServiceErr != nil:
+		return checkup.Fail(e.opts.ServiceErr.Error(), "create the missing user or group, or run: "+install+" --start")
 	case target == config.TargetProcess && !process:
 		return checkup.Fail("the sandbox of the service "+s.Name+" is for jobs in containers, but deploy_target is process", "change the sandbox with: "+install+" --process --start")
 	case target != config.TargetProcess && process:

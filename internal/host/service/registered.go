@@ -2,7 +2,9 @@ package service
 
 import (
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"workflowagent/internal/sys/initsystem"
@@ -10,9 +12,11 @@ import (
 
 // Registered describes a service of the machine, as its systemd unit says. Drop-ins can change it.
 type Registered struct {
-	Name    string
-	Account string
-	Profile Profile
+	Name           string
+	Account        string
+	Groups         []string // besides those of the account
+	Profile        Profile
+	StateDirectory string
 }
 
 // WithConfig returns the service of this machine that reads a configuration file, or nil. If systemd does not run the
@@ -22,6 +26,19 @@ func WithConfig(file string) *Registered {
 		return nil
 	}
 	return withConfig([]string{adminUnits, packageUnits}, file)
+}
+
+// StateDirectory returns the state directory of the service of this machine that reads a configuration file and runs
+// as a user, or "".
+func StateDirectory(file string, uid int) string {
+	r := WithConfig(file)
+	if r == nil {
+		return ""
+	}
+	if u, err := user.Lookup(r.Account); err != nil || u.Uid != strconv.Itoa(uid) {
+		return ""
+	}
+	return r.StateDirectory
 }
 
 // withConfig searches the directories in the order of precedence.
@@ -60,6 +77,12 @@ func parseUnit(text, file string) *Registered {
 		}
 		if account, ok := strings.CutPrefix(line, "User="); ok {
 			r.Account = account
+		}
+		if groups, ok := strings.CutPrefix(line, "SupplementaryGroups="); ok {
+			r.Groups = strings.Fields(groups)
+		}
+		if name, ok := strings.CutPrefix(line, "StateDirectory="); ok {
+			r.StateDirectory = filepath.Join("/var/lib", name)
 		}
 		if profile, ok := strings.CutPrefix(line, profileLine); ok {
 			r.Profile = Profile(strings.TrimSuffix(profile, "."))

@@ -98,7 +98,8 @@ func (e *noProjectError) Error() string {
 	if rel, err := filepath.Rel(e.root, e.dir); err == nil && rel != "." {
 		where = fmt.Sprintf("the directory %q", rel)
 	}
-	return "no Pulumi.yaml in " + where + " of the repository: check the repository directory and branch in the deployment settings"
+	return "no Pulumi.yaml in " + where + " of the repository: check the repository directory and branch in the deployment settings" +
+		` (--folder and --branch of "pulumi deployment settings edit")`
 }
 
 // Unwrap returns [ErrNoProject].

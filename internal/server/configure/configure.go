@@ -37,6 +37,10 @@ type Options struct {
 	NoCheck          bool // write the file without checks
 	AllowLoopback    bool // accept an external URL that only this machine reaches
 	AllowNewDatabase bool // accept that a SQLite database stays behind
+
+	// Untouched reports whether only starts of a server have written to the SQLite database in a file. If it is nil,
+	// databases have data.
+	Untouched func(ctx context.Context, path string) (bool, error)
 }
 
 // Keys returns the settings that have flags of their own, in the order of the help.
@@ -159,10 +163,14 @@ func (w *writer) confirmURL(ctx context.Context, changes []settings.Change, load
 	return err
 }
 
-// confirmDatabase makes sure that the operator wants another database than SQLite, if the SQLite database exists.
+// confirmDatabase makes sure that the operator wants another database than SQLite, if the SQLite database has data.
 func (w *writer) confirmDatabase(ctx context.Context, loaded config.Config) error {
 	path := w.leftDatabase(loaded)
 	if path == "" || w.AllowNewDatabase {
+		return nil
+	}
+	if w.untouched(ctx, path) {
+		fmt.Fprintf(w.Out, "Note: the SQLite database %s contains nothing to move. It is not used after the change, and remains.\n", path)
 		return nil
 	}
 	found := "the server has a SQLite database, " + path + ", and this change moves no data to PostgreSQL"
@@ -176,6 +184,15 @@ func (w *writer) confirmDatabase(ctx context.Context, loaded config.Config) erro
 		err = errors.New("nothing was written")
 	}
 	return err
+}
+
+// untouched reports whether a SQLite database certainly contains no data of users.
+func (w *writer) untouched(ctx context.Context, path string) bool {
+	if w.Untouched == nil {
+		return false
+	}
+	untouched, err := w.Untouched(ctx, path)
+	return err == nil && untouched
 }
 
 // leftDatabase returns the existing SQLite database that a server no longer uses after the change, or "".

@@ -493,6 +493,20 @@ func TestConfigureAnotherDatabase(t *testing.T) {
 	if code != exitFailed || result.Written || p.content() != before || !strings.Contains(out, path) || !strings.Contains(out, "workflow-server backup") {
 		t.Errorf("exit code %d: %s", code, out)
 	}
+	for name, untouched := range map[string]func(context.Context, string) (bool, error){
+		"used": func(context.Context, string) (bool, error) { return false, nil }, "unreadable": func(context.Context, string) (bool, error) { return true, errors.New("no") },
+	} {
+		change.Untouched = untouched
+		if out, result, code := p.run(change); code != exitFailed || result.Written {
+			t.Errorf("%s: exit code %d: %s", name, code, out)
+		}
+	}
+	change.Untouched = func(_ context.Context, file string) (bool, error) { return file == path, nil }
+	if out, result, code := p.run(change); code != exitOK || !result.Written || !strings.Contains(out, path+" contains nothing to move") {
+		t.Errorf("untouched: exit code %d: %s", code, out)
+	}
+	change.Untouched = nil
+	must.OK(t, os.WriteFile(p.file, []byte(before), 0o600))
 	change.AllowNewDatabase = true
 	if out, result, code := p.run(change); code != exitOK || !result.Written {
 		t.Errorf("with the flag: exit code %d: %s", code, out)

@@ -189,13 +189,20 @@ func (e *examination) checkIssuer(ctx context.Context) checkup.Result {
 	case cfg.IssuerURL == "" && e.way != nil && e.way.Failed != "":
 		return checkup.Skip("not checked, because of: URL")
 	}
-	const advice = "cloud providers must reach the URL from the internet: publish the documents elsewhere with oidc export and oidc_issuer_url; without cloud credentials, ignore this"
-	err := s.Check(ctx, &outbound.Client{Reach: outbound.Reach{Anywhere: true}})
+	const advice = "cloud providers must reach the URL from the internet: publish the documents elsewhere with oidc export and oidc_issuer_url"
+	fetch, err := outbound.Trusting(string(e.opts.CAPEM))
+	if err == nil {
+		err = s.Check(ctx, fetch)
+	}
 	var differs *issuer.DiffersError
 	switch {
 	case errors.As(err, &differs):
 		return fail(issuerDiffers, err.Error(), "correct external_url or oidc_issuer_url, or run oidc export again")
 	case err != nil:
+		used, unread := store.Read(ctx, e.db, func(tx *store.Tx) (bool, error) { return tx.CloudCredentials() })
+		if unread == nil && !used && cfg.IssuerURL == "" {
+			return checkup.Skip("no deployment settings request cloud credentials, so no cloud needs the documents of " + s.URL() + "; " + err.Error())
+		}
 		return warn(issuerFails, err.Error(), advice)
 	}
 	return checkup.OK(s.URL() + " publishes all keys; whether the internet reaches it is not checked")

@@ -48,8 +48,12 @@ type Options struct {
 	Disk func(path string) (size, free int64, err error)
 }
 
-// uploadLimit bounds the check that sends a large body.
-const uploadLimit = 30 * time.Second
+const (
+	// uploadLimit bounds the check that sends a large body.
+	uploadLimit = 30 * time.Second
+	// signInLimit is longer than a fetch from an identity provider may take.
+	signInLimit = 15 * time.Second
+)
 
 // Run runs the checks, independent ones concurrently. When ctx is canceled, it skips the remaining
 // checks.
@@ -132,6 +136,7 @@ func (e *examination) plan() []checkup.Check {
 		{Name: "streams", Title: "streams", Needs: []string{"url"}, Run: e.checkStreams},
 		{Name: "bodies", Title: "large bodies", Needs: []string{"url"}, Limit: uploadLimit, Run: e.checkBodies},
 		{Name: "issuer", Title: "OIDC issuer", Needs: []string{"schema"}, After: []string{"url"}, Run: e.online(e.checkIssuer)},
+		{Name: "sign-in", Title: "identity providers", Needs: []string{"files"}, Limit: signInLimit, Run: e.with(e.online(e.checkSignIn))},
 		{Name: "agents", Title: "agents", Needs: []string{"schema"}, Run: e.checkAgents},
 	}
 }

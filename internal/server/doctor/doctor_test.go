@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,6 +34,7 @@ import (
 	"workflowagent/internal/dev/testcert"
 	"workflowagent/internal/server/backup"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/server/store/scope"
@@ -94,6 +96,62 @@ func TestBehindTLS(t *testing.T) {
 		s.want(report, name, ok)
 	}
 	s.want(report, "issuer", ok, "publishes all keys")
+}
+
+// TestIssuer checks that the doctor fetches the issuer's documents with the authorities of clients, and reports a
+// failure only if a cloud needs the documents.
+func TestIssuer(t *testing.T) {
+	private := must.Get(testcert.NewAuthority("Private"))(t)
+	s := newSite(t)
+	var broken atomic.Bool
+	s.with(front{from: "127.0.0.2", rewrite: appends, cert: s.certificate(private, x509.Certificate{}, "localhost"), modify: func(r *http.Response) {
+		if broken.Load() && strings.HasSuffix(r.Request.URL.Path, issuer.ConfigurationPath) {
+			r.StatusCode = http.StatusForbidden
+		}
+	}})
+	s.set("trusted_proxies", "127.0.0.2")
+	s.set("client_address", "x-forwarded-for")
+	s.options.CAPEM = private.PEM()
+	s.start()
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", ok, "publishes all keys")
+	broken.Store(true)
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", skipped, "no deployment settings request cloud credentials", "403")
+	token := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(s.data(), "admin-token")))(t)))
+	for _, call := range []struct{ path, body string }{
+		{"/api/stacks/organization/hello", `{"stackName":"dev"}`},
+		{"/api/stacks/organization/hello/dev/deployments/settings", `{"operationContext":{"oidc":{"aws":{"roleArn":"arn:aws:iam::123456789012:role/deploy","sessionName":"deploy"}}}}`},
+	} {
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.listen+call.path, strings.NewReader(call.body)))(t)
+		req.Header.Set("Authorization", "token "+token)
+		res := must.Get(http.DefaultClient.Do(req))(t)
+		text := must.Get(io.ReadAll(res.Body))(t)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Fatalf("%s: status %d: %s", call.path, res.StatusCode, text)
+		}
+	}
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", toReview, "403")
+}
+
+// TestSignIn checks that the doctor fetches the configuration of each identity provider with the provider's authority.
+func TestSignIn(t *testing.T) {
+	private := must.Get(testcert.NewAuthority("Private"))(t)
+	s := newSite(t)
+	s.file("private-ca.pem", string(private.PEM()))
+	var issuer string
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{
+			"issuer": issuer, "authorization_endpoint": issuer + "/auth", "token_endpoint": issuer + "/token", "jwks_uri": issuer + "/keys",
+		})
+	}
+	issuer = s.front(front{cert: s.certificate(private, x509.Certificate{}), answer: http.HandlerFunc(answer)})
+	provider := "  - {id: corp, issuer: " + issuer + ", client_id: x, allow_everyone: true"
+	s.set("sign_in_file", s.file("sign-in.yaml", "providers:\n"+provider+", ca_certificate_file: private-ca.pem}\n"))
+	s.want(s.examine("sign-in"), "sign-in", ok, issuer)
+	s.file("sign-in.yaml", "providers:\n"+provider+"}\n")
+	s.want(s.examine("sign-in"), "sign-in", failed, "at 1 of 1 identity provider", "corp: fetching the configuration of "+issuer, "not trusted", "ca_certificate_file")
+	s.options.Offline = true
+	s.want(s.examine("sign-in"), "sign-in", skipped, "--offline")
 }
 
 // TestNotTwice checks that the doctor reports a problem by one check.
@@ -473,6 +531,9 @@ var proxyCases = []finderCase{
 		s.set("oidc_issuer_url", "https://no-such-host.invalid")
 		s.start()
 	}, "issuer", toReview, []string{"no-such-host.invalid"}},
+	{signInFails, "an unknown identity provider", func(s *site) {
+		s.set("sign_in_file", s.file("sign-in.yaml", "providers: [{id: corp, issuer: 'https://no-such-host.invalid', client_id: x, allow_everyone: true}]\n"))
+	}, "sign-in", failed, []string{"no-such-host.invalid"}},
 	{issuerDiffers, "another issuer", func(s *site) {
 		s.set("oidc_issuer_url", s.front(front{cert: s.certificate(company, x509.Certificate{}), answer: answers(http.StatusOK, `{"issuer":"https://other.example.com"}`)}))
 		s.start()

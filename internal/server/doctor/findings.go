@@ -86,6 +86,7 @@ const (
 	bodiesRefused   finding = "bodies-refused"
 	issuerFails     finding = "issuer-fails"
 	issuerDiffers   finding = "issuer-differs"
+	signInFails     finding = "sign-in-fails"
 	agentsOld       finding = "agents-old"
 )
 

@@ -24,6 +24,7 @@ import (
 const accessRules = `hostssl all client 127.0.0.1/32 cert
 host all client 127.0.0.1/32 reject
 host all denied 127.0.0.1/32 reject
+local all all peer
 host all all 127.0.0.1/32 scram-sha-256
 `
 
@@ -43,7 +44,7 @@ func TestAdvice(t *testing.T) {
 	must.OK(t, os.WriteFile(file("hba.conf"), []byte(accessRules), 0o644))
 	must.OK(t, postgres.Own(dir, file("server.pem"), file("server.key"), file("ca.pem"), file("hba.conf")))
 	dsn := storetest.PostgresOwn(t, "ssl=on", "ssl_cert_file="+file("server.pem"), "ssl_key_file="+file("server.key"),
-		"ssl_ca_file="+file("ca.pem"), "hba_file="+file("hba.conf"))
+		"ssl_ca_file="+file("ca.pem"), "hba_file="+file("hba.conf"), "unix_socket_directories="+dir)
 
 	admin := must.Get(pgx.Connect(t.Context(), dsn))(t)
 	defer admin.Close(t.Context())
@@ -75,6 +76,7 @@ func TestAdvice(t *testing.T) {
 		"no rights":                 {at("guest", "pass-word", "workflow", "sslmode=disable"), "ALTER DATABASE workflow OWNER TO guest"},
 		"too many connections":      {at("many", "pass-word", "workflow", "sslmode=disable"), "lower database_connections"},
 		"not in pg_hba.conf":        {at("denied", "pass-word", "workflow", "sslmode=require"), "pg_hba.conf"},
+		"peer":                      {"postgres:///workflow?user=owner&host=" + dir + "&port=" + elsewhere.Port(), "(peer)"},
 		"without TLS":               {at("client", "", "certified", "sslmode=disable"), "add sslmode=verify-full"},
 		"without certificate":       {at("client", "", "certified", "sslmode=require"), "set sslcert=FILE and sslkey=FILE"},
 		"certificate of a stranger": {client("stranger"), "from an authority that it trusts"},

@@ -266,6 +266,11 @@ func (tx *Tx) SettingsWithRepository(orgID string) ([]DeploymentSettings, error)
 		AND (document LIKE '%"vcs"%' OR document LIKE '%"gitHub"%') ORDER BY stack_id`, orgID)
 }
 
+// CloudCredentials reports whether the settings of a stack can request cloud credentials.
+func (tx *Tx) CloudCredentials() (bool, error) {
+	return database.Scalar[bool](tx.Tx, `SELECT EXISTS (SELECT 1 FROM deployment_settings WHERE document LIKE '%"oidc":{%')`)
+}
+
 // SaveDeploymentSettings stores the settings of a stack.
 func (tx *Tx) SaveDeploymentSettings(s DeploymentSettings) error {
 	return deploymentSettings.Save(tx.Tx, s, "stack_id")

@@ -294,6 +294,16 @@ func TestInitDockerService(t *testing.T) {
 	s.configure(ctx, t, "pull_image: false")
 	s.awaitOnline(ctx, t)
 	documented(t, "docker", s.exposure(ctx, t))
+	// Root's doctor examines what the service can do, and the service's user finds its agent.
+	out, _ := s.Run(ctx, "DOCKER_HOST=unix:///srv/docker.sock "+agentInside+" doctor --offline") // the trial job needs an image
+	for _, words := range []string{"ok .*/var/lib/workflow-agent is writable", "(ok|warn) +Docker Engine"} {
+		if !regexp.MustCompile("(?m)^" + words).MatchString(out) {
+			t.Errorf("root's doctor does not say %q\n%s", words, out)
+		}
+	}
+	if out, _ := s.Run(ctx, "cd / && runuser -u workflow-agent -- "+agentInside+" status"); !strings.Contains(out, "instance 0 on") { // it may be starting
+		t.Errorf("as the service's user the status is\n%s", out)
+	}
 	repo := s.Repo(ctx, t)
 	st := s.NewStack(ctx, t, "box", "dev", image, nil)
 	d := st.Deploy(ctx, t, "update", repo.URL, "{ sleep 6; touch /tmp/job.on; } & "+halfway("/tmp/job"))

@@ -127,7 +127,7 @@ func (s *serverMachine) firstDeployment(ctx context.Context, t *testing.T) (*har
 // wantPackaged checks who owns the files of the package and of its service.
 func (s *serverMachine) wantPackaged(ctx context.Context, t *testing.T) {
 	t.Helper()
-	s.run(ctx, t, "dpkg -S "+serverUnit+" "+serverConfig+" /usr/lib/sysusers.d/"+serverName+".conf /usr/lib/tmpfiles.d/"+serverName+".conf")
+	s.run(ctx, t, "dpkg -S "+serverUnit+" /usr/lib/sysusers.d/"+serverName+".conf /usr/lib/tmpfiles.d/"+serverName+".conf")
 	if modes := s.run(ctx, t, "stat -c '%U:%G %a' "+serverConfig+" "+serverData+" /run/"+serverName+" "+serverData+"/master-key"); modes !=
 		"root:workflow-server 640\nworkflow-server:workflow-server 700\nworkflow-server:workflow-server 755\nworkflow-server:workflow-server 600\n" {
 		t.Errorf("configuration, data, sockets and key are\n%s", modes)
@@ -296,7 +296,7 @@ mkdir -p /srv/data /etc/workflow-server && echo keep >/srv/data/file
 ln -s /etc/shadow /etc/workflow-server/workflow-server.yaml
 ln -s /srv/data /var/lib/workflow-server`)
 	want := s.run(ctx, t, watched)
-	s.run(ctx, t, "systemctl mask "+serverName+" && apt-get -o Dpkg::Options::=--force-confold install "+serverName)
+	s.run(ctx, t, "systemctl mask "+serverName+" && apt-get install "+serverName)
 	if got := s.run(ctx, t, watched); got != want {
 		t.Errorf("an installation through links has changed\n%s\nto\n%s", want, got)
 	}
@@ -309,7 +309,7 @@ ln -s /srv/data /var/lib/workflow-server`)
 	// No script reads the configuration or the environment, and systemd expands nothing in them.
 	s.run(ctx, t, `mkdir -p /etc/workflow-server && printf 'data_dir: "/srv/$(touch /srv/pwned); touch /srv/pwned"\n' >`+serverConfig+`
 printf 'A=$(touch /srv/pwned)\nB=`+"`touch /srv/pwned`"+`\nWORKFLOW_SERVER_PURGE_DATA=yes\n' >/etc/workflow-server/workflow-server.env
-apt-get -o Dpkg::Options::=--force-confold install `+serverName+`
+apt-get install `+serverName+`
 mkdir -p `+serverData+` && touch `+serverData+`/mine
 apt-get purge `+serverName+` && test -e `+serverData+`/mine`)
 	if out := s.word(ctx, "ls /srv"); out != "" {

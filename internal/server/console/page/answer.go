@@ -46,12 +46,16 @@ func Correctable(err error) (message string, ok bool) {
 	return Sentence(err), true
 }
 
-// Sentence returns the message of an error for visitors, as a sentence.
+// Sentence returns the message of an error for visitors, as a sentence. It does not change a name at the beginning that
+// is no word, such as an address or a key.
 func Sentence(err error) string {
 	status, text := web.Classify(err)
 	text = cmp.Or(text, http.StatusText(status))
-	first, size := utf8.DecodeRuneInString(text)
-	text = string(unicode.ToUpper(first)) + text[size:]
+	begin, _, _ := strings.Cut(text, " ")
+	if !strings.ContainsFunc(strings.TrimRight(begin, ",:;."), func(r rune) bool { return !unicode.IsLetter(r) && r != '-' && r != '\'' }) {
+		first, size := utf8.DecodeRuneInString(text)
+		text = string(unicode.ToUpper(first)) + text[size:]
+	}
 	if !strings.HasSuffix(text, ".") {
 		text += "."
 	}

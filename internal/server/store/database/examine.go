@@ -96,18 +96,39 @@ func Examine(ctx context.Context, dsn string, opts Options) (Facts, error) {
 	return examinePostgres(ctx, cfg, opts)
 }
 
+// openToRead opens the SQLite database in a file, which a server may be using, with one connection that changes nothing.
+func openToRead(path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", sqliteDSN(path, true))
+	if err == nil {
+		db.SetMaxOpenConns(1)
+	}
+	return db, err
+}
+
+// ReadSQLite calls read with the existing SQLite database in a file, which a server may be using.
+func ReadSQLite(path string, read func(*sql.DB) error) (err error) {
+	if _, err := os.Stat(path); err != nil {
+		return err
+	}
+	db, err := openToRead(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return read(db)
+}
+
 func examineSQLite(ctx context.Context, path string, opts Options) (f Facts, err error) {
 	f.Engine = "SQLite"
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		f.Missing, f.Schema = true, SchemaEmpty
 		return f, nil
 	}
-	db, err := sql.Open("sqlite", sqliteDSN(path, true))
+	db, err := openToRead(path)
 	if err != nil {
 		return f, &ConnectError{Problem: ConnectUnreachable, Err: err}
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	db.SetMaxOpenConns(1)
 	err = db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&f.Version)
 	switch code := sqliteCode(err) & 0xff; {
 	case code == sqlite3.SQLITE_NOTADB, code == sqlite3.SQLITE_CORRUPT:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 
@@ -55,6 +56,12 @@ func adviseAccess(text string, cfg *pgx.ConnConfig) string {
 		return "the database demands a certificate of this server from an authority that it trusts (ssl_ca_file): set sslcert=FILE and sslkey=FILE in the setting database, with a certificate whose name is the role's"
 	case strings.Contains(text, "does not exist"):
 		return fmt.Sprintf("the role %q does not exist: run CREATE ROLE %s LOGIN PASSWORD …, or correct the user in the setting database", cfg.User, cfg.User)
+	case strings.Contains(text, "Peer authentication failed"):
+		advice := "run it as that user"
+		if os.Geteuid() == 0 {
+			advice = "root writes this setting with an editor or configure --no-check, and then runs doctor, which connects as that user"
+		}
+		return fmt.Sprintf("the database lets the role %q connect only from a process of the machine's user with that name (peer): %s; see docs/postgresql.md", cfg.User, advice)
 	default:
 		without := ""
 		if strings.Contains(text, "no encryption") {

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"workflowagent/internal/server"
+	"workflowagent/internal/settings/conffile"
+)
+
+// newUntouchedCommand returns the command with which configure, as root, examines the database of another user.
+func newUntouchedCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "untouched FILE", Short: "Print whether a SQLite database has no data of users", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			untouched, err := server.Untouched(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), untouched)
+			return err
+		},
+	}
+}
+
+// isUntouched returns [server.Untouched]. As root, it runs this program again, because a process that has become the
+// owner of the database cannot write the configuration file.
+func isUntouched(ctx context.Context, path string) (bool, error) {
+	if os.Geteuid() != 0 {
+		return server.Untouched(ctx, path)
+	}
+	out, err := exec.CommandContext(ctx, conffile.Program(), "untouched", "--", path).Output()
+	if err != nil {
+		return false, fmt.Errorf("examining the database %s: %w", path, err)
+	}
+	return strconv.ParseBool(strings.TrimSpace(string(out)))
+}
