@@ -57,6 +57,8 @@ func newWorld(t *testing.T) *world {
 		"name": "chat", "displayName": hostile, "payloadUrl": "https://hooks.invalid/x", "format": "raw", "active": true,
 		"organizationName": w.org, "projectName": "box", "stackName": strings.TrimPrefix(w.stack.Name, w.org+"/box/"),
 	}
+	must.OK(t, w.Server.Call(ctx, http.MethodPost, "/api/stacks/"+w.org+"/box", map[string]string{"stackName": "deleted"}, nil))
+	must.OK(t, w.Server.Call(ctx, http.MethodDelete, "/api/stacks/"+w.org+"/box/deleted", nil, nil))
 	for path, body := range map[string]any{
 		"/api/stacks/" + w.org + "/box":          map[string]string{"stackName": "fresh"},
 		"/api/stacks/" + w.stack.Name + "/hooks": hook,
@@ -118,6 +120,17 @@ func (w *world) agent(t *testing.T) string {
 		t.Fatal("the pool has no agent")
 	}
 	return pool.Agents[0].ID
+}
+
+// invitation returns the path of the page of an invitation.
+func (w *world) invitation(t *testing.T) string {
+	t.Helper()
+	var made struct {
+		AcceptInviteURL string `json:"acceptInviteUrl"`
+	}
+	body := map[string]any{"role": "member", "email": hostile}
+	must.OK(t, w.Server.Call(t.Context(), http.MethodPost, "/api/orgs/"+w.org+"/invites/link", body, &made))
+	return must.Get(url.Parse(made.AcceptInviteURL))(t).RequestURI()
 }
 
 // urn returns the URN of the stack's root resource.
@@ -187,6 +200,13 @@ func TestPages(t *testing.T) {
 		"/{org}/-/settings/issuers/{issuer}":                {"/" + w.org + "/-/settings/issuers/" + w.issuer(t)},
 		"/{org}/-/settings/webhooks":                        {"/" + w.org + "/-/settings/webhooks"},
 		"/{org}/-/settings/webhooks/{hook}":                 {"/" + w.org + "/-/settings/webhooks/all"},
+		"/{org}/-/settings/organization":                    {"/" + w.org + "/-/settings/organization"},
+		"/-/server/organizations":                           {"/-/server/organizations"},
+		"/-/server/organizations/{organization}":            {"/-/server/organizations/" + w.org},
+		"/-/server/users":                                   {"/-/server/users"},
+		"/-/server/users/{user}":                            {"/-/server/users/admin"},
+		"/{org}/-/stacks/deleted":                           {"/" + w.org + "/-/stacks/deleted"},
+		"/-/invitation":                                     {w.invitation(t)},
 
 		"/{org}/{project}/{stack}/git":                              {stack + "/git", fresh + "/git"},
 		"/{org}/-/settings/integrations":                            {forges},
