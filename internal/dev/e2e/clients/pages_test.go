@@ -33,7 +33,7 @@ import (
 var operatorPages = []string{
 	"server-configure.md", "configuration-server.md", "server-troubleshooting.md", "sign-in.md", "server-administration.md",
 	"secret-rotation.md", "server-monitoring.md", "private-ca.md", "tls.md", "postgresql.md", "air-gap.md",
-	"ci.md", "access.md",
+	"ci.md", "access.md", "organizations.md", "deleted-stacks.md",
 }
 
 // host is a directory in place of a host's root, with a server that runs the commands of pages.
@@ -205,10 +205,15 @@ func TestOperatorPages(t *testing.T) {
 
 	h.testFirstSteps(t)
 
-	h.sh(t, "a stack", "pulumi stack init organization/website/prod --no-select --non-interactive")
 	newest := `$(workflow-server token list --user ann --json | sed -n 's/.*"id": "\([^"]*\)".*/\1/p' | tail -n 1)`
+	h.sh(t, "two stacks", "for s in prod staging; do pulumi stack init organization/website/$s --no-select --non-interactive; done")
 	h.run(
 		t, "server-administration.md", nil,
+		"workflow-server user owned ann\n", "workflow-server user create bob --member-of organization\nworkflow-server user owned ann\n",
+		"USERS=https://deployments.example.com", "workflow-server user create ann --member-of organization\nUSERS="+h.Server.URL,
+		"organization/website/prod research\n", "organization/website/prod archive\nworkflow-server stack transfer archive/website/prod organization\n",
+		"workflow-server stack list --org", "workflow-server org create archive --admin admin\nworkflow-server stack list --org",
+		"workflow-server stack deleted\n", deleteStack("prod")+deleteStack("staging")+"workflow-server stack deleted\n",
 		"workflow-server user sessions ann\n", "workflow-server user create ann\nworkflow-server user sessions ann\n",
 		"0b7b6c1e-6a8e-4ff7-9c52-6e0e6a3d1c11", newest,
 		"PULUMI_ACCESS_TOKEN\" -d '{\"name\":\"production\"}'", "PULUMI_ACCESS_TOKEN\" -d '{\"name\":\"second\"}'",
@@ -224,6 +229,8 @@ func TestOperatorPages(t *testing.T) {
 	}
 	h.run(t, "air-gap.md", nil)
 	h.testAccess(t)
+	h.testOrganizations(t)
+	h.testDeletedStacks(t)
 	h.testCI(t)
 }
 
@@ -249,11 +256,45 @@ func (h *host) testAccess(t *testing.T) {
 	h.sh(t, "a stack", "pulumi stack init organization/hello/dev --no-select --non-interactive && workflow-server org create other --admin admin")
 	h.run(
 		t, "access.md", nil,
-		"workflow-server user create ann --email", "ORG=$PULUMI_BACKEND_URL/api/orgs/organization AUTH=\"Authorization: token $PULUMI_ACCESS_TOKEN\"\nworkflow-server user create bob --email",
-		"workflow-server org create research --admin ann", "workflow-server org create third --admin bob",
-		`'{"name":"research","admin":"ann"}'`, `'{"name":"fourth","admin":"bob"}'`,
+		"workflow-server user create ann --email", "workflow-server user create carl --email",
+		"$ORG/invites/ID", `$ORG/invites/$(curl -H "$AUTH" $ORG/invites | sed -n 's/.*"id":"\([^"]*\)".*/\1/p')`,
 		`{"toOrg":"other"}' $STACK/transfer`, `{"toOrg":"other"}' $STACK/transfer && curl -H "$AUTH" -d '{"toOrg":"organization"}' $PULUMI_BACKEND_URL/api/stacks/other/hello/dev/transfer`,
 		"curl -H \"$AUTH\" -X DELETE $ORG/members/ann\n", "curl -H \"$AUTH\" -X DELETE $ORG/members/ann\ncurl -H \"$AUTH\" -d '{\"role\":\"member\"}' $ORG/members/ann\n",
+	)
+}
+
+// testOrganizations runs the commands of organizations.md, which delete the same organization more than once.
+func (h *host) testOrganizations(t *testing.T) {
+	t.Helper()
+	create := "workflow-server org create research --admin admin\n"
+	h.run(
+		t, "organizations.md", nil,
+		"workflow-server org create research --admin ann\n", create,
+		`'{"name":"research","admin":"ann"}'`, `'{"name":"fourth","admin":"bob"}'`,
+		"/api/orgs/research/rename\n", "/api/orgs/research/rename\ncurl -H \"$AUTH\" -d '{\"newName\":\"research\"}' $PULUMI_BACKEND_URL/api/orgs/science/rename\n",
+		"workflow-server org delete research  ", "! workflow-server org delete research  ", // it only says what would be lost
+		"curl -H \"$AUTH\" -X DELETE -d '{}'", "! curl -H \"$AUTH\" -X DELETE -d '{}'",
+		"workflow-server org delete research --confirm research\n", "workflow-server org delete research --confirm research\n"+create,
+		"workflow-server org appoint research ann\n", create+"workflow-server org appoint research ann\n",
+	)
+}
+
+// deleteStack returns a command that deletes a stack of the project website.
+func deleteStack(name string) string {
+	return "curl -H \"Authorization: token $PULUMI_ACCESS_TOKEN\" -X DELETE $PULUMI_BACKEND_URL/api/stacks/organization/website/" + name + "\n"
+}
+
+// testDeletedStacks runs the commands of deleted-stacks.md, before each of which the stack is deleted again.
+func (h *host) testDeletedStacks(t *testing.T) {
+	t.Helper()
+	id := `$DELETED/$(curl -H "$AUTH" $DELETED | sed -n 's/.*"programId":"\([^"]*\)".*/\1/p')`
+	h.run(
+		t, "deleted-stacks.md", nil,
+		"workflow-server stack deleted\n", deleteStack("prod")+"workflow-server stack deleted\n",
+		"workflow-server stack restore organization/website/prod\n", "workflow-server stack restore organization/website/prod\n"+deleteStack("prod"),
+		"curl -H \"$AUTH\" $DELETED\n", deleteStack("prod-before")+"curl -H \"$AUTH\" $DELETED\n",
+		"curl -X DELETE -H \"$AUTH\" $DELETED/ID", deleteStack("prod")+"curl -X DELETE -H \"$AUTH\" "+id,
+		"$DELETED/ID", id,
 	)
 }
 
