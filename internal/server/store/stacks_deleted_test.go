@@ -70,7 +70,8 @@ func TestStorageOfDeletedStacks(t *testing.T) {
 		write(t, db, func(tx *store.Tx) error {
 			return errors.Join(
 				tx.InsertState(store.State{Key: "k", StackID: "id-a", Form: store.Full, Blob: "k", Size: 1000}),
-				tx.SetStackConfig("id-a", strings.Repeat("x", 5000)))
+				tx.SetStackConfig("id-a", strings.Repeat("x", 5000)),
+			)
 		})
 		measure := func() string {
 			t.Helper()
