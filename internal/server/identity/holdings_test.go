@@ -197,7 +197,7 @@ func TestHandOverOfDeletedStacks(t *testing.T) {
 		s.write(func(tx *store.Tx) error {
 			for id, want := range map[string][2]string{"near": {bob.ID, "user:" + bob.ID}, "far": {"", "user:" + ann.ID}} {
 				must.OK(t, tx.RestoreStack(must.Get(tx.DeletedStack(id))(t), id))
-				st, c := must.Get(tx.Stack(id))(t), must.Get(tx.Schedule("of-" + id))(t)
+				st, c := must.Get(tx.Stack(id))(t), must.Get(tx.Schedule("of-"+id))(t)
 				if st.CreatedBy != want[0] || c.Actor != want[1] || !c.Paused {
 					t.Errorf("the restored stack %s belongs to %q, and its schedule acts for %q (paused: %t); want %q", id, st.CreatedBy, c.Actor, c.Paused, want)
 				}
