@@ -288,7 +288,7 @@ func freeLogin(tx *store.Tx, wish string) (string, error) {
 		return '-'
 	}, strings.ToLower(wish))
 	base = strings.Trim(base[:min(len(base), 80)], "-._@")
-	if base == "" || links.Reserved(base) {
+	if base == "" || links.Reserved(base) || deletedLogin.MatchString(base) {
 		base = "user"
 	}
 	for n := 1; n <= maxLogins; n++ {

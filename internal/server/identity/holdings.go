@@ -104,10 +104,14 @@ func handOver(ctx context.Context, tx *store.Tx, u store.User, login string) (h 
 	if err := admitSuccessor(ctx, tx, u, to, h.Last); err != nil {
 		return h, err
 	}
+	scheduled, err := tx.StacksOfSchedules(holder(u.ID))
+	if err != nil {
+		return h, err
+	}
 	if err := tx.HandOver(holder(u.ID), holder(to.ID)); err != nil {
 		return h, err
 	}
-	return h, checkSchedules(tx, to)
+	return h, checkSchedules(tx, to, scheduled)
 }
 
 // admitSuccessor ensures that a user belongs to all organizations in which another user owns something, and
@@ -170,23 +174,19 @@ func succeed(ctx context.Context, tx *store.Tx, o store.Organization, to store.U
 	return true, nil
 }
 
-// checkSchedules returns an error if a user may not do what the user's schedules do.
-func checkSchedules(tx *store.Tx, u store.User) error {
-	ids, err := tx.StacksOfSchedules(holder(u.ID))
-	if err != nil {
-		return err
-	}
+// checkSchedules returns an error if a user may not do what the schedules of stacks do.
+func checkSchedules(tx *store.Tx, u store.User, stacks []string) error {
 	var refused []string
-	for _, id := range ids {
+	for _, id := range stacks {
 		st, err := tx.Stack(id)
 		if err != nil {
 			return err
 		}
 		p, err := ActAs(tx, st, Principal{Kind: KindUser, User: u}.Actor())
-		if err != nil {
+		if err != nil && fault.KindOf(err) != fault.KindForbidden {
 			return err
 		}
-		if !p.Can(st, Operate) {
+		if err != nil || !p.Can(st, Operate) {
 			refused = append(refused, st.Ref())
 		}
 	}

@@ -174,3 +174,54 @@ func TestSuccessorOfLastAdministrator(t *testing.T) {
 		}
 	})
 }
+
+// TestHandOverOfDeletedStacks hands over a deleted stack with a schedule. In the organization of another one, the
+// successor is a stranger.
+func TestHandOverOfDeletedStacks(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db, "ann", "bob")
+		ann, bob := must.Get(s.UserByLogin(t.Context(), "ann"))(t), must.Get(s.UserByLogin(t.Context(), "bob"))(t)
+		must.Get(s.CreateOrganization(t.Context(), "research", identity.AdminLogin))(t)
+		research := must.Get(s.Named(t.Context(), "research"))(t)
+		s.write(func(tx *store.Tx) error {
+			now := tx.Now()
+			must.OK(t, tx.InsertMember(store.Member{OrgID: research.ID, UserID: ann.ID, Role: identity.RoleMember, CreatedAt: now}))
+			for id, orgID := range map[string]string{"near": s.acme.ID, "far": research.ID} {
+				must.OK(t, tx.InsertStack(store.Stack{ID: id, CreatedBy: ann.ID, OrgID: orgID, Project: "p", Name: id, CreatedAt: now}))
+				must.OK(t, tx.InsertSchedule(store.Schedule{ID: "of-" + id, StackID: id, Actor: "user:" + ann.ID, Kind: store.CustomSchedule, Cron: "0 3 * * *", CreatedAt: now}))
+				must.OK(t, tx.DeleteStack(id, "ann"))
+			}
+			return nil
+		})
+		must.Get(s.DisableUser(t.Context(), "ann", "bob"))(t)
+		s.write(func(tx *store.Tx) error {
+			for id, want := range map[string][2]string{"near": {bob.ID, "user:" + bob.ID}, "far": {"", "user:" + ann.ID}} {
+				must.OK(t, tx.RestoreStack(must.Get(tx.DeletedStack(id))(t), id))
+				st, c := must.Get(tx.Stack(id))(t), must.Get(tx.Schedule("of-"+id))(t)
+				if st.CreatedBy != want[0] || c.Actor != want[1] || !c.Paused {
+					t.Errorf("the restored stack %s belongs to %q, and its schedule acts for %q (paused: %t); want %q", id, st.CreatedBy, c.Actor, c.Paused, want)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// TestHandOverBesideOtherSchedules hands over to a user with a schedule in an organization that this user has left.
+func TestHandOverBesideOtherSchedules(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db, "ann", "bob")
+		ann, bob := must.Get(s.UserByLogin(t.Context(), "ann"))(t), must.Get(s.UserByLogin(t.Context(), "bob"))(t)
+		must.Get(s.CreateOrganization(t.Context(), "research", identity.AdminLogin))(t)
+		research := must.Get(s.Named(t.Context(), "research"))(t)
+		s.owns(ann)
+		s.write(func(tx *store.Tx) error {
+			must.OK(t, tx.InsertStack(store.Stack{ID: "left", OrgID: research.ID, Project: "p", Name: "left", CreatedAt: tx.Now()}))
+			return tx.InsertSchedule(store.Schedule{ID: "l", StackID: "left", Actor: "user:" + bob.ID, Kind: store.CustomSchedule, Cron: "0 3 * * *", CreatedAt: tx.Now()})
+		})
+		must.Get(s.HandOver(t.Context(), "ann", "bob"))(t)
+		if got := s.actors(); got["c1"] != "user:"+bob.ID || got["c2"] != "member:"+bob.ID {
+			t.Errorf("the schedules act for %v", got)
+		}
+	})
+}

@@ -186,10 +186,17 @@ func (s *Service) SetPulumiVersion(ctx context.Context, orgID, version string) e
 
 var loginPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`)
 
+// deletedLogin matches the logins by which histories name deleted users. No other user can have one: the deletion would
+// fail.
+var deletedLogin = regexp.MustCompile(`(?i)-deleted-[0-9a-f]{8}$`)
+
 // CheckLogin returns an error if a user cannot have a login.
 func CheckLogin(login string) error {
 	if !loginPattern.MatchString(login) {
 		return fault.Invalid("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", login)
+	}
+	if deletedLogin.MatchString(login) {
+		return fault.Invalid("the login %q is reserved for deleted users: choose another login", login)
 	}
 	if links.Reserved(login) {
 		return fault.Invalid("the login %q is reserved for the server's own pages: choose another login", login)

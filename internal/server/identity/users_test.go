@@ -399,3 +399,20 @@ func TestActionsOfOperators(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 }
+
+// TestLoginsOfDeletedUsers checks that no user can take the login that histories will give to another one.
+func TestLoginsOfDeletedUsers(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db, "bob", "ann-deleted-soon")
+		remains := "bob-deleted-" + must.Get(s.UserByLogin(t.Context(), "bob"))(t).ID[:8]
+		for _, login := range []string{remains, strings.ToUpper(remains)} {
+			if _, err := s.CreateUser(t.Context(), identity.NewUser{Login: login}); fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "reserved for deleted users") {
+				t.Errorf("a user with the login %s: %v", login, err)
+			}
+		}
+		if p := must.Get(s.FromProvider(t.Context(), grace(func(e *identity.External) { e.Login = remains })))(t); p.User.Login != "user" {
+			t.Errorf("a user from a provider has the login %s", p.User.Login)
+		}
+		must.Get(s.DeleteUser(t.Context(), "bob", ""))(t)
+	})
+}

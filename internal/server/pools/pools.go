@@ -299,7 +299,7 @@ func (s *Service) moveQueued(ctx context.Context, orgID, id string) error {
 // Settings returns a settings document without the pool that was deleted.
 type Settings func(document string) (string, error)
 
-// Delete removes a pool and its tokens. It requires force if stacks name the pool, or if the pool's
+// Delete removes a pool and its tokens. It requires force if stacks, also deleted ones, name the pool, or if the pool's
 // queue or agents are busy. It requires none for the organization's default pool, so that a program
 // can delete every pool that it created. Stacks that name the pool then use the default pool, and
 // running jobs finish. Delete removes dependents first, in several transactions.
@@ -389,6 +389,7 @@ func describeUse(u store.PoolUse) string {
 		}
 	}
 	add(u.Settings, "stacks select it in their settings")
+	add(u.Deleted, "deleted stacks, which can be restored, select it in their settings")
 	add(u.Queued, "deployments wait for it")
 	add(u.Active, "deployments run on it")
 	return strings.Join(parts, ", ")

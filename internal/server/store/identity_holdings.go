@@ -66,14 +66,20 @@ func (tx *Tx) OrganizationsOfHoldings(h Holder) (map[string]int64, error) {
 	return database.Pairs[string, int64](tx.Tx, "SELECT org_id, COUNT(*) FROM ("+held+") held GROUP BY org_id", h.args()...)
 }
 
-// StacksOfSchedules returns the ids of the stacks with schedules that act on behalf of a user.
+// StacksOfSchedules returns the ids of the stacks with schedules that act on behalf of a user, except deleted stacks.
 func (tx *Tx) StacksOfSchedules(h Holder) ([]string, error) {
-	return database.Scalars[string](tx.Tx, "SELECT DISTINCT stack_id FROM schedules WHERE actor IN ($1, $2) AND fired = 0", h.Actor, h.Member)
+	return database.Scalars[string](tx.Tx, "SELECT DISTINCT c.stack_id FROM schedules c JOIN live_stacks s ON s.id = c.stack_id WHERE c.actor IN ($1, $2) AND c.fired = 0", h.Actor, h.Member)
 }
 
-// HandOver makes another user the owner of all that a user owns.
+// foreign is a subquery for the ids of the deleted stacks of organizations to which the user $1 does not belong.
+const foreign = "(SELECT stack_id FROM deleted_stacks WHERE org_id NOT IN (SELECT org_id FROM members WHERE user_id = $1))"
+
+// HandOver makes another user the owner of all that a user owns. The other user must belong to the organizations of
+// [Tx.OrganizationsOfHoldings]. Of a deleted stack in another organization, no user is the owner afterwards, and its
+// schedules stay.
 func (tx *Tx) HandOver(from, to Holder) error {
 	for _, query := range []string{
+		"UPDATE stacks SET created_by = '' WHERE created_by = $2 AND id IN " + foreign,
 		"UPDATE stacks SET created_by = $1 WHERE created_by = $2",
 		"UPDATE vcs_integrations SET created_by = $1 WHERE created_by = $2",
 		"UPDATE tokens SET created_by = $1 WHERE created_by = $2 AND kind IN ('org', 'team', 'pool') AND issuer_id = ''",
@@ -82,11 +88,12 @@ func (tx *Tx) HandOver(from, to Holder) error {
 			return err
 		}
 	}
-	for _, table := range []string{"schedules", "webhooks"} {
-		for _, actor := range [][2]string{{from.Actor, to.Actor}, {from.Member, to.Member}} {
-			if _, err := tx.Exec("UPDATE "+table+" SET actor = $1 WHERE actor = $2", actor[1], actor[0]); err != nil {
-				return err
-			}
+	for _, actor := range [][2]string{{from.Actor, to.Actor}, {from.Member, to.Member}} {
+		if _, err := tx.Exec("UPDATE webhooks SET actor = $1 WHERE actor = $2", actor[1], actor[0]); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("UPDATE schedules SET actor = $2 WHERE actor = $3 AND stack_id NOT IN "+foreign, to.UserID, actor[1], actor[0]); err != nil {
+			return err
 		}
 	}
 	return nil

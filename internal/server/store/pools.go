@@ -54,6 +54,7 @@ func (tx *Tx) TouchPool(id string, at time.Time) error {
 // PoolUse is the number of a pool's dependents, by kind.
 type PoolUse struct {
 	Settings int64 // stacks whose settings name the pool
+	Deleted  int64 // deleted stacks whose settings name the pool, and which can be restored
 	Queued   int64 // queued deployments that request the pool by name
 	Active   int64 // deployments that run on the pool
 }
@@ -61,10 +62,11 @@ type PoolUse struct {
 // PoolUse returns the number of a pool's dependents.
 func (tx *Tx) PoolUse(id string) (PoolUse, error) {
 	return database.One(tx.Tx, func(scan database.Scan) (u PoolUse, err error) {
-		err = scan(&u.Settings, &u.Queued, &u.Active)
+		err = scan(&u.Settings, &u.Deleted, &u.Queued, &u.Active)
 		return u, err
 	}, `SELECT
 		(SELECT COUNT(*) FROM deployment_settings d JOIN live_stacks s ON s.id = d.stack_id WHERE d.pool_id = $1),
+		(SELECT COUNT(*) FROM deployment_settings d JOIN deleted_stacks x ON x.stack_id = d.stack_id WHERE d.pool_id = $1 AND x.purged = 0),
 		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status = 'not-started'),
 		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status IN ('accepted', 'running'))`, id)
 }

@@ -30,8 +30,11 @@ type Webhook struct {
 	store.Webhook
 	HasSecret bool
 	// SecretDigest is the hexadecimal SHA-256 of the secret, by which clients detect changes; "" if
-	// the webhook has no secret.
+	// the webhook has no secret, or a lost one.
 	SecretDigest string
+	// SecretLost means that the server cannot decrypt the secret, for example because its master key was lost, and
+	// that deliveries fail until a change sets the secret again or removes it.
+	SecretLost bool
 }
 
 // Change contains the new values of a webhook. A nil member keeps the current value.
@@ -99,7 +102,11 @@ func (s *Service) secretOf(ctx context.Context, row store.Webhook) (string, erro
 func (s *Service) reveal(ctx context.Context, row store.Webhook) (Webhook, error) {
 	h := Webhook{Webhook: row}
 	secret, err := s.secretOf(ctx, row)
-	if err == nil && secret != "" {
+	switch {
+	case fault.KindOf(err) == fault.KindInvalid:
+		h.HasSecret, h.SecretLost = true, true
+		return h, nil
+	case err == nil && secret != "":
 		sum := sha256.Sum256([]byte(secret))
 		h.HasSecret, h.SecretDigest = true, hex.EncodeToString(sum[:])
 	}

@@ -67,3 +67,33 @@ func TestSecretStaysWithItsReceiver(t *testing.T) {
 		t.Errorf("an edit with the secret = %+v, %v", got, err)
 	}
 }
+
+// TestLostSecret checks that a webhook whose secret the server cannot decrypt is listed, and can be changed.
+func TestLostSecret(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		fixture(t, db)
+		s := newService(t, db, &network{})
+		o := webhooks.Owner{Org: store.Organization{ID: "o", Name: "acme"}}
+		p := identity.Principal{User: store.User{ID: "u", Login: "ann"}}
+		lost := store.Webhook{ID: "h", OrgID: "o", Name: "lost", DisplayName: "lost", URL: "https://a.example/", Format: webhooks.FormatRaw, Secret: []byte("of another key")}
+		write(t, db, func(tx *store.Tx) error { return tx.InsertWebhook(lost) })
+		check := func(what string, h webhooks.Webhook, err error, want bool) {
+			t.Helper()
+			if err != nil || !h.HasSecret || h.SecretLost != want || (h.SecretDigest == "") != want {
+				t.Errorf("%s: %+v, %v", what, h, err)
+			}
+		}
+		list, err := s.List(t.Context(), o)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("the list: %+v, %v", list, err)
+		}
+		check("the list", list[0], nil, true)
+		h, err := s.Get(t.Context(), o, "lost")
+		check("the webhook", h, err, true)
+		name, secret := "renamed", "hunter2"
+		h, err = s.Update(t.Context(), p, o, "lost", webhooks.Change{DisplayName: &name})
+		check("a change of another field", h, err, true)
+		h, err = s.Update(t.Context(), p, o, "lost", webhooks.Change{Secret: &secret})
+		check("a new secret", h, err, false)
+	})
+}

@@ -104,13 +104,15 @@ type hookBody struct {
 	Groups           []string `json:"groups"`
 	HasSecret        bool     `json:"hasSecret"`
 	SecretCiphertext string   `json:"secretCiphertext"`
+	// The public API does not have this member.
+	SecretLost bool `json:"secretLost,omitempty"`
 }
 
 func hookOf(o webhooks.Owner, h webhooks.Webhook) hookBody {
 	return hookBody{
 		Organization: o.Org.Name, Project: o.Stack.Project, Stack: o.Stack.Name, Name: h.Name, DisplayName: h.DisplayName,
 		URL: h.URL, Format: h.Format, Active: h.Active, Filters: append([]string{}, h.Filters...), Groups: append([]string{}, h.Groups...),
-		HasSecret: h.HasSecret, SecretCiphertext: h.SecretDigest,
+		HasSecret: h.HasSecret, SecretCiphertext: h.SecretDigest, SecretLost: h.SecretLost,
 	}
 }
 
