@@ -184,6 +184,21 @@ func TestBackupOfRunningServer(t *testing.T) {
 	}
 }
 
+// TestStartAfterInterruptedRestore checks that no new installation begins beside the rest of a restored one.
+func TestStartAfterInterruptedRestore(t *testing.T) {
+	dir := t.TempDir()
+	cfg := testConfig(t, dir)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "server.db.restoring"), nil, 0o600))
+	if _, err := New(t.Context(), cfg, "v1", storetest.Log(), io.Discard); err == nil || !strings.Contains(err.Error(), "a restore to it was interrupted") {
+		t.Errorf("starting: %v", err)
+	}
+	for _, name := range []string{"server.db", "master-key", "admin-token"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the refused start has created %s: %v", name, err)
+		}
+	}
+}
+
 // TestBackupsAreExclusive checks that one of the servers that share a database writes the backups of the schedule.
 func TestBackupsAreExclusive(t *testing.T) {
 	cfg := testConfig(t, filepath.Join(t.TempDir(), "data"))
