@@ -179,7 +179,7 @@ func clearSQLite(path, blobs string) error {
 // would refuse the next one.
 func checkReceived(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil //nolint:nilerr // opening the file explains the error
+		return nil // opening the file explains an error
 	}
 	partial := path + receivingSuffix
 	if _, err := os.Lstat(partial); err != nil {
