@@ -88,7 +88,7 @@ type listed struct {
 	Blobs  int64      `json:"blobs"`
 	Bytes  int64      `json:"bytes"`
 	Key    bool       `json:"key"`
-	// Problem says why nothing else is known.
+	// Problem says why nothing else is known, or that the backup is from the future.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -130,8 +130,8 @@ backup_directory. The command needs neither a server nor a database, and does no
 			l := listed{Path: e.Path}
 			if e.Problem != nil {
 				l.Problem = termtext.OneLine(e.Problem.Error(), 0)
-			} else {
-				m := e.Manifest
+			}
+			if m := e.Manifest; m.Format != 0 {
 				l.Time, l.Server, l.Engine, l.Rows, l.Blobs, l.Bytes, l.Key = &m.Time, m.Server, m.Engine, m.Rows(), m.Blobs.Count, m.Size(), m.Key != nil
 			}
 			list = append(list, l)
@@ -147,7 +147,7 @@ func printBackups(cmd *cobra.Command, list []listed, asJSON bool) error {
 	}
 	var rows [][]string
 	for _, l := range list {
-		if l.Problem != "" {
+		if l.Time == nil {
 			rows = append(rows, []string{l.Path, "", "", "", "", "", "", l.Problem})
 			continue
 		}
@@ -155,7 +155,7 @@ func printBackups(cmd *cobra.Command, list []listed, asJSON bool) error {
 		if l.Key {
 			key = "sealed"
 		}
-		rows = append(rows, []string{l.Path, at(l.Time), words.Bytes(l.Bytes), number(l.Rows), number(l.Blobs), key, l.Server, ""})
+		rows = append(rows, []string{l.Path, at(l.Time), words.Bytes(l.Bytes), number(l.Rows), number(l.Blobs), key, l.Server, l.Problem})
 	}
 	return operator.PrintTable(cmd.OutOrStdout(), "BACKUP|TIME|SIZE|ROWS|FILES|MASTER KEY|SERVER|PROBLEM", rows)
 }

@@ -38,7 +38,7 @@ func newDiscardCommand(s source) *cobra.Command {
 		Use:   "discard --yes",
 		Short: "Give up all secrets, because the master key is lost",
 		Long: `Let an installation whose master key is lost start with a new one. This cannot be undone. Stop all
-servers first.
+servers first: the command refuses while one runs, and with PostgreSQL for some seconds after that.
 
 Lost are the secrets of stacks, in their configuration and their states, those of deployment settings
 and webhooks, and the credentials of git hosts: set them again. The issuer of identity tokens and ACME

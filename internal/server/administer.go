@@ -156,18 +156,27 @@ func openDirectly(ctx context.Context, cfg config.Config, version, onBehalf stri
 
 // checkStopped returns an error if a server runs on a SQLite database. It has found no socket of that server.
 func checkStopped(cfg config.Config) error {
-	path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:")
-	if !ok {
-		return nil // servers share the database
-	}
-	pid, held, err := filelock.Holder(path + lockSuffix)
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("only root and the server's own user have access to %s: run this command as one of them, such as with sudo", path)
-	}
-	if err == nil && held {
+	path, pid, err := findHolder(cfg)
+	if err == nil && pid != 0 {
 		err = fmt.Errorf("a server (process %d) uses the database %s, but answers no commands: if it is older than this program, restart it; otherwise its log says why", pid, path)
 	}
 	return err
+}
+
+// findHolder returns the path of a SQLite database, and the process of the server that uses it, or 0.
+func findHolder(cfg config.Config) (path string, pid int, err error) {
+	path, ok := strings.CutPrefix(cfg.DSN(), "sqlite:")
+	if !ok {
+		return "", 0, nil // servers share the database
+	}
+	pid, held, err := filelock.Holder(path + lockSuffix)
+	if errors.Is(err, fs.ErrPermission) {
+		return path, 0, fmt.Errorf("only root and the server's own user have access to %s: run this command as one of them, such as with sudo", path)
+	}
+	if !held {
+		pid = 0
+	}
+	return path, pid, err
 }
 
 // BecomeOwner gives this process the user of the server if root runs it. The files that it creates then belong to the

@@ -151,6 +151,12 @@ func TestBackupOfRunningServer(t *testing.T) {
 		}
 		checkPaused(t, s, dir, cfg, pool.TokenValue, deployments, deployment)
 		write(cfg)
+		key := cfg.MasterKey().File
+		must.OK(t, os.Rename(key, key+".away"))
+		if err := DiscardSecrets(t.Context(), cfg, storetest.Log()); err == nil || !strings.Contains(err.Error(), "stop ") || !strings.Contains(err.Error(), " first") {
+			t.Errorf("%s: discarding the secrets of a running server: %v", engine, err)
+		}
+		must.OK(t, os.Rename(key+".away", key))
 		must.OK(t, stop())
 		if err := DiscardSecrets(t.Context(), cfg, storetest.Log()); err == nil || !strings.Contains(err.Error(), "nothing was discarded") {
 			t.Errorf("%s: discarding secrets with their key: %v", engine, err)
@@ -162,6 +168,9 @@ func TestBackupOfRunningServer(t *testing.T) {
 		if _, err := os.Lstat(cfg.MasterKey().File); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: the start without the master key has created one: %v", engine, err)
 		}
+		db := must.Get(OpenExistingDatabase(t.Context(), cfg, storetest.Log()))(t)
+		must.OK(t, db.Write(t.Context(), scope.Free, func(tx *store.Tx) error { return tx.Beat(tx.Now().Add(-time.Hour), time.Second) })) // a minute has passed
+		must.OK(t, db.Close())
 		must.OK(t, DiscardSecrets(t.Context(), cfg, storetest.Log()))
 		if engine == "postgres" { // a server creates no key for a shared database
 			must.OK(t, os.WriteFile(cfg.MasterKey().File, []byte(strings.Repeat("A", 43)+"=\n"), 0o600))
@@ -172,6 +181,21 @@ func TestBackupOfRunningServer(t *testing.T) {
 			t.Errorf("%s: without the secrets, the state is %s, want %s", engine, got, want)
 		}
 		must.OK(t, stop())
+	}
+}
+
+// TestStartAfterInterruptedRestore checks that no new installation begins beside the rest of a restored one.
+func TestStartAfterInterruptedRestore(t *testing.T) {
+	dir := t.TempDir()
+	cfg := testConfig(t, dir)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "server.db.restoring"), nil, 0o600))
+	if _, err := New(t.Context(), cfg, "v1", storetest.Log(), io.Discard); err == nil || !strings.Contains(err.Error(), "a restore to it was interrupted") {
+		t.Errorf("starting: %v", err)
+	}
+	for _, name := range []string{"server.db", "master-key", "admin-token"} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the refused start has created %s: %v", name, err)
+		}
 	}
 }
 

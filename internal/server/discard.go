@@ -13,7 +13,7 @@ import (
 )
 
 // DiscardSecrets lets an installation whose master key is lost start with a new one. It refuses if the key is not
-// lost, or if a server runs on this machine.
+// lost, or if a server runs.
 func DiscardSecrets(ctx context.Context, cfg config.Config, log *logrus.Entry) (err error) {
 	source := cfg.MasterKey()
 	inDataDir := source.Create // where the server's user could have put a link
@@ -31,8 +31,12 @@ func DiscardSecrets(ctx context.Context, cfg config.Config, log *logrus.Entry) (
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := checkStopped(cfg); err != nil {
+	path, pid, err := findHolder(cfg)
+	if err != nil {
 		return err
+	}
+	if pid != 0 {
+		return fault.Conflict("nothing was discarded: a server (process %d) uses the database %s: stop it first", pid, path)
 	}
 	lock, err := lockDatabase(ctx, cfg)
 	if err != nil {

@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +27,7 @@ const (
 )
 
 const (
-	// timeLayout is the name of a backup: its time in UTC, so that names sort by time.
+	// timeLayout is the name of a backup: its time in UTC.
 	timeLayout    = "2006-01-02T15-04-05Z"
 	partialPrefix = ".partial-"
 	lockName      = ".lock"
@@ -130,75 +127,6 @@ func decodeManifest(data []byte) (Manifest, error) {
 // isTableName reports whether a name consists of lower-case letters, digits and '_'.
 func isTableName(name string) bool {
 	return name != "" && len(name) <= 63 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
-}
-
-// Find returns the directory of a backup: dir itself, or the newest whole backup in it.
-func Find(dir string) (string, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return "", fmt.Errorf("finding the backup: %w", err)
-	}
-	if strings.HasPrefix(filepath.Base(dir), partialPrefix) {
-		return "", fault.Invalid("%s is the rest of a backup that was interrupted: use another one", dir)
-	}
-	if _, err := os.Lstat(filepath.Join(dir, manifestName)); err == nil {
-		return dir, nil
-	}
-	names, err := list(dir)
-	if err != nil {
-		return "", fmt.Errorf("finding the backup: %w", err)
-	}
-	if len(names) == 0 {
-		return "", fault.NotFound("%s is no backup, and contains none", dir)
-	}
-	return filepath.Join(dir, names[len(names)-1]), nil
-}
-
-// list returns the names of the whole backups in a directory, the oldest first.
-func list(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, e := range entries {
-		if _, err := time.Parse(timeLayout, e.Name()); err == nil && e.IsDir() {
-			names = append(names, e.Name())
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// Entry is a backup in a list.
-type Entry struct {
-	Path     string
-	Manifest Manifest
-	// Problem says why the manifest cannot be read, or is nil.
-	Problem error
-}
-
-// List describes the whole backups in a directory, the oldest first. It verifies only their manifests.
-func List(dir string) ([]Entry, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("listing the backups: %w", err)
-	}
-	names, err := list(dir)
-	if err != nil {
-		return nil, fmt.Errorf("listing the backups: %w", err)
-	}
-	var all []Entry
-	for _, name := range names {
-		e := Entry{Path: filepath.Join(dir, name)}
-		var b *stored
-		if b, e.Problem = open(e.Path); e.Problem == nil {
-			e.Manifest = b.manifest
-			b.close()
-		}
-		all = append(all, e)
-	}
-	return all, nil
 }
 
 // damaged describes a problem of a file.

@@ -420,6 +420,11 @@ func TestKilled(t *testing.T) {
 		})
 		if _, err := os.Lstat(file); err == nil { // it was faster than the signal
 			must.OK(t, errors.Join(os.Remove(file), os.RemoveAll(to.Options.BlobDir)))
+			continue
+		}
+		if db, err := store.Open(t.Context(), to.DSN, to.Options); err == nil || !strings.Contains(err.Error(), "a restore to it was interrupted") {
+			t.Errorf("opening what a restore has left when it was killed at %s: %v", name, err)
+			must.OK(t, errors.Join(db.Close(), os.Remove(file)))
 		}
 	}
 	must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t)

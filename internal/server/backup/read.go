@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/klauspost/compress/zstd"
@@ -253,19 +254,29 @@ type previous struct {
 	ended  bool
 }
 
-// openPrevious opens the newest backup of an installation in a directory, or returns nil if none exists.
-func openPrevious(dir, installation string) (*previous, error) {
-	names, err := list(dir)
-	if err != nil || len(names) == 0 {
-		return nil, err
-	}
-	b, err := open(filepath.Join(dir, names[len(names)-1]))
+// openPrevious opens the newest backup in a directory of the same installation as the one that is written, or returns
+// nil if none exists. It ignores those from the future.
+func openPrevious(dir string, written Manifest) (*previous, error) {
+	found, err := list(dir)
 	if err != nil {
 		return nil, err
 	}
-	if b.manifest.Installation != installation {
-		b.close()
-		return nil, nil //nolint:nilnil // a backup of others
+	for _, e := range slices.Backward(found) {
+		switch {
+		case e.time.After(written.Time):
+		case e.Problem != nil:
+			return nil, e.Problem
+		case e.Manifest.Installation == written.Installation:
+			return newPrevious(e.Path)
+		}
+	}
+	return nil, nil //nolint:nilnil // none
+}
+
+func newPrevious(path string) (*previous, error) {
+	b, err := open(path)
+	if err != nil {
+		return nil, err
 	}
 	p := &previous{backup: b}
 	if p.file, err = b.openFile(blobsName); err != nil {

@@ -133,6 +133,9 @@ func readRows(r *bufio.Reader, columns []store.Column) iter.Seq2[[]any, error] {
 }
 
 func decodeRow(line []byte, columns []store.Column) ([]any, error) {
+	if n := elements(line); n > len(columns) { // before they take memory
+		return nil, fmt.Errorf("it has %d values for %d columns", n, len(columns))
+	}
 	var fields []json.RawMessage
 	if err := json.Unmarshal(line, &fields); err != nil {
 		return nil, err
@@ -148,6 +151,27 @@ func decodeRow(line []byte, columns []store.Column) ([]any, error) {
 		}
 	}
 	return values, nil
+}
+
+// elements returns the number of elements of an array that is not empty. If it is no valid JSON, the number is wrong.
+func elements(array []byte) int {
+	n, depth, quoted := 1, 0, false
+	for i := 0; i < len(array); i++ {
+		switch c := array[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[', c == '{':
+			depth++
+		case c == ']', c == '}':
+			depth--
+		case c == ',' && depth == 1:
+			n++
+		}
+	}
+	return n
 }
 
 func decodeValue(field json.RawMessage, column store.Column) (any, error) {
@@ -167,8 +191,10 @@ func decodeValue(field json.RawMessage, column store.Column) (any, error) {
 			return text, err
 		}
 		var raw [][]byte
-		if err := json.Unmarshal(field, &raw); err != nil {
-			return nil, err
+		if elements(field) == 1 {
+			if err := json.Unmarshal(field, &raw); err != nil {
+				return nil, err
+			}
 		}
 		if len(raw) != 1 {
 			return nil, errors.New("a text in base64 must be one value")

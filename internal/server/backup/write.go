@@ -15,7 +15,6 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/sirupsen/logrus"
 
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/blob"
@@ -87,7 +86,7 @@ func Write(ctx context.Context, src Source, q Request, report func(Progress)) (R
 		return Result{}, fmt.Errorf("writing a backup to %s: %w", dir, errors.Join(err, w.abort()))
 	}
 	result := Result{Path: w.path, Manifest: w.manifest, Linked: w.linked}
-	result.Removed, result.Unremoved = prune(dir, q.Keep, id)
+	result.Removed, result.Unremoved = prune(dir, q.Keep, w.manifest, w.path)
 	result.Took = time.Since(began)
 	return result, nil
 }
@@ -118,7 +117,7 @@ func (w *writer) write(ctx context.Context, s *store.Snapshot) (err error) {
 		return err
 	}
 	defer w.out.close()
-	if w.previous, err = openPrevious(w.dir, w.manifest.Installation); err != nil {
+	if w.previous, err = openPrevious(w.dir, w.manifest); err != nil {
 		w.src.Log.WithError(err).Warn("the previous backup cannot be read; this backup copies everything")
 	}
 	defer w.previous.close()
@@ -392,41 +391,4 @@ func (w *writer) count(p Progress) {
 	if (w.done.Rows+w.done.Blobs)%reportEvery == 0 {
 		w.report(w.done)
 	}
-}
-
-// prune removes the oldest backups of an installation.
-func prune(dir string, keep int, installation string) (removed []string, err error) {
-	names, err := list(dir)
-	if err != nil || keep <= 0 {
-		return nil, err
-	}
-	var own []string
-	var errs []error
-	for _, name := range names {
-		b, err := open(filepath.Join(dir, name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist): // the rest of one whose removal was interrupted
-			errs = append(errs, os.RemoveAll(filepath.Join(dir, name)))
-		case err != nil:
-			errs = append(errs, fmt.Errorf("the backup %s is neither counted nor removed: %w", name, err))
-		default:
-			if b.manifest.Installation == installation {
-				own = append(own, name)
-			}
-			b.close()
-		}
-	}
-	for _, name := range own[:max(0, len(own)-keep)] {
-		// Without a manifest, what remains of it after a crash is no backup.
-		err := os.Remove(filepath.Join(dir, name, manifestName))
-		if err == nil {
-			err = os.RemoveAll(filepath.Join(dir, name))
-		}
-		if err != nil {
-			errs = append(errs, fault.While(err, "removing the old backup %s", name))
-			break
-		}
-		removed = append(removed, name)
-	}
-	return removed, errors.Join(append(errs, durable.SyncDir(dir))...)
 }

@@ -122,6 +122,27 @@ func (tx *Tx) Beat(now time.Time, every time.Duration) error {
 	return beats.Save(tx.Tx, beat{ID: 1, At: now, Every: every, BootID: bootID, Boot: boot}, "id")
 }
 
+// Servers reports whether servers that share the database have beaten so recently that they can still run, and how long
+// ago the last beat was. hosts are the addresses of those that are connected, as far as the database knows them. With
+// SQLite, whose only server locks the database, no servers share it.
+func (tx *Tx) Servers() (running bool, ago time.Duration, hosts []string, err error) {
+	if !tx.Shared() {
+		return false, 0, nil, nil
+	}
+	last, err := beats.One(tx.Tx, "WHERE id = 1")
+	if err != nil {
+		return false, 0, nil, IgnoreMissing(err)
+	}
+	if ago = tx.Now().Sub(last.At).Abs(); ago > missedBeats*last.Every { // a later beat is that of a wrong clock
+		return false, ago, nil, nil
+	}
+	// A connection from before the last beat is not that of the caller, who has just begun.
+	hosts, err = database.Scalars[string](tx.Tx, `SELECT DISTINCT host(client_addr) FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name = current_setting('application_name') AND pid <> pg_backend_pid() AND client_addr IS NOT NULL
+		AND backend_start < to_timestamp($1 / 1000000.0) ORDER BY 1`, last.At)
+	return true, ago, hosts, err
+}
+
 func logAbsence(log *logrus.Entry, away, step time.Duration) {
 	if away > 0 {
 		log.WithField("away", away.Round(time.Second)).Info("no server was running; extended leases and job deadlines by the downtime")

@@ -47,20 +47,6 @@ func Exists(ctx context.Context, db *store.DB) (bool, error) {
 	return len(stored) > 0, err
 }
 
-// Discard removes a key ring whose master key is lost, and the server's own keys that only the ring opens. The next
-// start makes new ones. Other ciphertexts remain, but cannot be decrypted.
-func Discard(ctx context.Context, db *store.DB) error {
-	err := db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		for _, name := range []string{Name, nextRingName} {
-			if err := tx.DeleteInstallation(name); store.IgnoreMissing(err) != nil {
-				return err
-			}
-		}
-		return tx.DeleteSealedKeys()
-	})
-	return fault.While(err, "discarding the key ring")
-}
-
 // Open unwraps a database's key ring with a 32-byte master key. It creates the ring if necessary.
 func Open(ctx context.Context, db *store.DB, masterKey []byte) (*Ring, error) {
 	master, err := newMaster(masterKey)

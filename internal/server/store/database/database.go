@@ -148,6 +148,9 @@ func (db *DB) Dirs() []string { return db.dirs }
 // Shared reports whether several server processes can use this database concurrently.
 func (db *DB) Shared() bool { return db.engine == postgresEngine }
 
+// Shared is [DB.Shared].
+func (tx *Tx) Shared() bool { return tx.db.Shared() }
+
 // Read runs fn in a read-only transaction on one snapshot of the database.
 func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	tx := &Tx{ctx: ctx, db: db}

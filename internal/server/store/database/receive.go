@@ -175,6 +175,19 @@ func clearSQLite(path, blobs string) error {
 	return nil
 }
 
+// checkReceived returns an error if no database exists, but the rest of an interrupted [Receive]. A new database beside it
+// would refuse the next one.
+func checkReceived(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // opening the file explains an error
+	}
+	partial := path + receivingSuffix
+	if _, err := os.Lstat(partial); err != nil {
+		return nil //nolint:nilerr // no rest
+	}
+	return fmt.Errorf("not creating the database %s: a restore to it was interrupted: run workflow-server restore again, or remove %s to begin a new installation", path, partial)
+}
+
 // removeSQLite removes an incomplete database. Its file is the last, because only with it are the blobs known to be
 // incomplete.
 func removeSQLite(partial, blobs string) error {

@@ -24,6 +24,9 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolving the database file %s: %w", path, err)
 	}
+	if err := checkReceived(abs); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
 		return nil, fmt.Errorf("creating the database directory: %w", err)
 	}
