@@ -27,7 +27,11 @@ var errResourcesLeft = fault.Invalid("Stack still contains resources.")
 // update holds. Running previews are cancelled. The stack can be restored until it is purged, which is at once if the
 // server keeps no deleted stacks.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
-	err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
+	owners, err := s.ownersOf(ctx, st)
+	if err != nil {
+		return err
+	}
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		cur, err := tx.Stack(st.ID)
 		if err != nil {
 			return err
@@ -57,6 +61,16 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 		s.log.WithError(err).WithField("stack", st.Ref()).Warn("removing a deleted stack's data failed; the server will remove it later")
 	}
 	return nil
+}
+
+// ownersOf returns the owners of what the deletion of a stack changes: a stack is the review stack of a pull request of a
+// repository when it is created, or never.
+func (s *Service) ownersOf(ctx context.Context, st store.Stack) (scope.Set, error) {
+	r, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.ReviewStack, error) { return tx.ReviewStackOf(st.ID) })
+	if errors.Is(err, store.ErrNotFound) {
+		return st.Scope(), nil
+	}
+	return st.Scope().And(scope.Repository(r.OrgID, r.RepoID)), fault.While(err, "reading the review stack")
 }
 
 // deleteIn deletes a stack that no update holds.

@@ -49,8 +49,8 @@ var deletedStacks = database.NewTable[DeletedStack](`deleted_stacks x JOIN stack
 	JOIN organizations o ON o.id = x.org_id
 	LEFT JOIN updates u ON u.stack_id = s.id AND u.version = s.version AND u.preview = 0 AND u.started_at > 0`)
 
-// DeleteStack makes a stack disappear, and its name free, until [Tx.RestoreStack]. Its schedules are paused, and no
-// lost deployment blocks its queue.
+// DeleteStack makes a stack disappear, and its name free, until [Tx.RestoreStack]. Its schedules are paused, no lost
+// deployment blocks its queue, and it is no longer the review stack of a pull request, which would destroy a restored one.
 func (tx *Tx) DeleteStack(id, by string) error {
 	if err := tx.recordResources("id", id, 0); err != nil {
 		return err
@@ -63,6 +63,7 @@ func (tx *Tx) DeleteStack(id, by string) error {
 	for _, change := range []string{
 		"UPDATE schedules SET paused = 1 WHERE stack_id = $1",
 		"UPDATE stack_queues SET blocked_by = '' WHERE stack_id = $1",
+		"UPDATE review_stacks SET stack_id = '' WHERE stack_id = $1",
 	} {
 		if _, err := tx.Exec(change, id); err != nil {
 			return err
