@@ -102,7 +102,8 @@ func (s *Service) deleteIn(ctx context.Context, tx *store.Tx, p identity.Princip
 const (
 	// listedDeleted is the maximum number of deleted stacks in a list.
 	listedDeleted = 1000
-	deletedPage   = 200
+	// deletedPage is the number of deleted stacks that are purged before the next ones are read.
+	deletedPage = 200
 )
 
 // Deleted is a deleted stack, with the time after which it is purged.
@@ -113,36 +114,18 @@ type Deleted struct {
 
 // ListDeleted returns the deleted stacks of an organization that a caller may restore, the newest first, up to 1000.
 func (s *Service) ListDeleted(ctx context.Context, p identity.Principal, orgID string) ([]Deleted, error) {
-	var list []Deleted
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		list = nil
-		for after := (store.DeletedStack{}); ; {
-			page, err := tx.DeletedStacks(orgID, after, deletedPage)
-			if err != nil {
-				return err
-			}
-			for _, d := range page {
-				may, err := mayRestore(tx, p, d)
-				if err != nil {
-					return err
-				}
-				if may {
-					list = append(list, Deleted{d, d.DeletedAt.Add(s.keepDeleted)})
-				}
-				if len(list) == listedDeleted {
-					return nil
-				}
-			}
-			if len(page) < deletedPage {
-				return nil
-			}
-			after = page[len(page)-1]
-		}
+	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) {
+		return tx.DeletedStacks(p.ReachOfDeleted(orgID), listedDeleted)
 	})
+	var list []Deleted
+	for _, d := range found {
+		list = append(list, Deleted{d, d.DeletedAt.Add(s.keepDeleted)})
+	}
 	return list, fault.While(err, "listing deleted stacks")
 }
 
-// mayRestore reports whether a caller may restore a deleted stack: whoever administered it still may.
+// mayRestore reports whether a caller may restore a deleted stack: whoever administered it still may. Lists decide the
+// same with [identity.Principal.ReachOfDeleted].
 func mayRestore(tx *store.Tx, p identity.Principal, d store.DeletedStack) (bool, error) {
 	if p.Kind == identity.KindJob {
 		return false, nil

@@ -77,15 +77,21 @@ func (tx *Tx) DeletedStack(id string) (DeletedStack, error) {
 	return deletedStacks.One(tx.Tx, "WHERE x.stack_id = $1", id)
 }
 
-// DeletedStacks returns up to limit deleted stacks of an organization that can be restored, the newest first. after is
-// the stack before them, or zero.
-func (tx *Tx) DeletedStacks(orgID string, after DeletedStack, limit int) ([]DeletedStack, error) {
-	where, args := "WHERE x.org_id = $1 AND x.purged = 0", []any{orgID}
-	if after.StackID != "" {
-		where += " AND (x.deleted_at < $2 OR x.deleted_at = $2 AND x.stack_id > $3)"
-		args = append(args, after.DeletedAt, after.StackID)
+// DeletedStacks returns up to limit deleted stacks within reach that can be restored, the newest first.
+func (tx *Tx) DeletedStacks(reach Reach, limit int) ([]DeletedStack, error) {
+	var args []any
+	where := reach.whereIn("x.org_id", argumentsOf(&args))
+	if where == "" {
+		return nil, nil
 	}
-	return deletedStacks.All(tx.Tx, where+fmt.Sprintf(" ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d", limit), args...)
+	return deletedStacks.All(tx.Tx, fmt.Sprintf("WHERE x.purged = 0 AND %s ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d", where, limit), args...)
+}
+
+// DeletedStacksNamed returns up to limit deleted stacks of an organization that can be restored and had a name, the
+// newest first.
+func (tx *Tx) DeletedStacksNamed(orgID, project, name string, limit int) ([]DeletedStack, error) {
+	const where = "WHERE x.org_id = $1 AND x.purged = 0 AND x.name = $2 AND s.project = $3 ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d"
+	return deletedStacks.All(tx.Tx, fmt.Sprintf(where, limit), orgID, name, project)
 }
 
 // RestoreStack makes a deleted stack exist again with a name. It returns [ErrConflict] if the name is taken, and
