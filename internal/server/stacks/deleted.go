@@ -245,13 +245,14 @@ func (s *Service) Purge(ctx context.Context, p identity.Principal, orgID, id str
 }
 
 // PurgeDeleted purges the stacks that were deleted before a time, and finishes purges that were interrupted. It returns
-// their number.
+// their number. A stack that cannot be purged does not keep the others.
 func (s *Service) PurgeDeleted(ctx context.Context, before time.Time) (int, error) {
-	purged := 0
+	purged, after := 0, store.DeletedStack{}
+	var errs []error
 	for {
-		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) { return tx.PurgeableStacks(before, deletedPage) })
+		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) { return tx.PurgeableStacks(before, after, deletedPage) })
 		if err != nil || len(due) == 0 {
-			return purged, fault.While(err, "searching for deleted stacks to purge")
+			return purged, errors.Join(append(errs, fault.While(err, "searching for deleted stacks to purge"))...)
 		}
 		for _, d := range due {
 			err := s.purge(ctx, d, func(tx *store.Tx) error {
@@ -261,14 +262,21 @@ func (s *Service) PurgeDeleted(ctx context.Context, before time.Time) (int, erro
 				}
 				return err
 			})
+			if ctx.Err() != nil {
+				return purged, ctx.Err()
+			}
 			if err == nil {
 				purged++
-			} else if !errors.Is(err, store.ErrNotFound) {
-				return purged, fmt.Errorf("purging the deleted stack %s: %w", d.Stack().Ref(), err)
+			} else if !errors.Is(err, store.ErrNotFound) && len(errs) < mostProblems {
+				errs = append(errs, fmt.Errorf("purging the deleted stack %s: %w", d.Stack().Ref(), err))
 			}
 		}
+		after = due[len(due)-1]
 	}
 }
+
+// mostProblems is the maximum number of stacks that the error of a sweep names.
+const mostProblems = 10
 
 // purgedPerWrite is the maximum number of rows removed in one transaction, which blocks other writers.
 const purgedPerWrite = 500

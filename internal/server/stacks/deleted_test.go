@@ -280,6 +280,38 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// TestPurgeAfterAnError purges deleted stacks of which the oldest cannot be purged.
+func TestPurgeAfterAnError(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db).keeping(time.Hour)
+		org := store.Organization{ID: s.stack.OrgID, Name: "acme"}
+		s.importState("a")
+		broken := s.delete()
+		s.create(org, "next")
+		s.importState("a")
+		next := s.delete()
+		s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			_, err1 := tx.Exec("CREATE TABLE obstacles (stack_id TEXT NOT NULL REFERENCES stacks (id))")
+			_, err2 := tx.Exec("INSERT INTO obstacles VALUES ($1)", broken.StackID)
+			return errors.Join(err1, err2)
+		}))
+		for _, want := range []int{1, 0} {
+			n, err := s.service.PurgeDeleted(t.Context(), next.DeletedAt.Add(time.Microsecond))
+			if n != want || err == nil || !strings.Contains(err.Error(), "purging the deleted stack acme/proj/dev: ") {
+				t.Errorf("purged %d stacks, want %d: %v", n, want, err)
+			}
+		}
+		s.gone(next)
+		s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			_, err := tx.Exec("DROP TABLE obstacles")
+			return err
+		}))
+		_, err := s.service.PurgeDeleted(t.Context(), next.DeletedAt.Add(time.Microsecond))
+		s.must(err)
+		s.gone(broken)
+	})
+}
+
 // gone checks that nothing remains of a stack.
 func (s *stackTest) gone(d store.DeletedStack) {
 	s.t.Helper()

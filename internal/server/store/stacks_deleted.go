@@ -113,9 +113,15 @@ func (tx *Tx) MarkPurged(id string) error {
 	return tx.ExecOne("UPDATE deleted_stacks SET purged = 1 WHERE stack_id = $1", id)
 }
 
-// PurgeableStacks returns up to limit deleted stacks that were deleted before a time, or whose purge has begun.
-func (tx *Tx) PurgeableStacks(before time.Time, limit int) ([]DeletedStack, error) {
-	return deletedStacks.All(tx.Tx, fmt.Sprintf("WHERE x.deleted_at < $1 OR x.purged = 1 ORDER BY x.deleted_at, x.stack_id LIMIT %d", limit), before)
+// PurgeableStacks returns up to limit deleted stacks that were deleted before a time, or whose purge has begun, the oldest
+// first. after is the stack before them, or zero.
+func (tx *Tx) PurgeableStacks(before time.Time, after DeletedStack, limit int) ([]DeletedStack, error) {
+	where, args := "WHERE (x.deleted_at < $1 OR x.purged = 1)", []any{before}
+	if after.StackID != "" {
+		where += " AND (x.deleted_at > $2 OR x.deleted_at = $2 AND x.stack_id > $3)"
+		args = append(args, after.DeletedAt, after.StackID)
+	}
+	return deletedStacks.All(tx.Tx, where+fmt.Sprintf(" ORDER BY x.deleted_at, x.stack_id LIMIT %d", limit), args...)
 }
 
 // PurgeStack removes a deleted stack and its tags, updates and events. The caller removes its blobs.
