@@ -166,7 +166,9 @@ func (s *Service) Restore(ctx context.Context, p identity.Principal, orgID, id, 
 	var rename *replacement
 	if st.Name != d.Name {
 		if rename, err = s.prepareRestoreAs(ctx, p, d, st.Name); err != nil {
-			return st, err
+			// The stack can have been restored or purged at the same time.
+			_, gone := store.Read(ctx, s.db, func(tx *store.Tx) (store.DeletedStack, error) { return restorable(tx, p, orgID, id) })
+			return st, cmp.Or(gone, err)
 		}
 	}
 	err = s.db.Write(ctx, scope.Stack(d.OrgID, d.StackID), func(tx *store.Tx) error {

@@ -2,6 +2,7 @@ package stacks_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -197,6 +198,41 @@ func TestRestoreTwice(t *testing.T) {
 		s.must(err)
 		if restored != 1 || len(list) != 1 || list[0].ID != d.StackID {
 			t.Errorf("%d callers restored the stack: %v", restored, list)
+		}
+	})
+}
+
+// purging is the context of a request that purges a stack when the request takes memory for its state.
+type purging struct {
+	context.Context
+	purge func()
+}
+
+func (p purging) Value(key any) any {
+	if fmt.Sprintf("%T", key) == "budget.shareKey" {
+		p.purge()
+	}
+	return p.Context.Value(key)
+}
+
+// TestRestoreDuringPurge restores a stack with another name while it is purged.
+func TestRestoreDuringPurge(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db).keeping(time.Hour)
+		s.importState("a")
+		d := s.delete()
+		var purge sync.Once
+		purged := false
+		ctx := purging{t.Context(), func() {
+			purge.Do(func() {
+				s.must(s.service.Purge(t.Context(), s.user, d.OrgID, d.StackID))
+				purged = true
+			})
+		}}
+		_, err := s.service.Restore(ctx, s.user, d.OrgID, d.StackID, "other")
+		s.refused(fault.KindNotFound, "no deleted stack", err)
+		if !purged {
+			t.Error("the stack was not purged")
 		}
 	})
 }
