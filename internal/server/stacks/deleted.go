@@ -252,7 +252,9 @@ func (s *Service) PurgeDeleted(ctx context.Context, before time.Time) (int, erro
 	purged, after := 0, store.DeletedStack{}
 	var errs []error
 	for {
-		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) { return tx.PurgeableStacks(before, after, deletedPage) })
+		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) {
+			return tx.PurgeableStacks(before, after, deletedPage)
+		})
 		if err != nil || len(due) == 0 {
 			return purged, errors.Join(append(errs, fault.While(err, "searching for deleted stacks to purge"))...)
 		}
