@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -364,10 +365,20 @@ func TestDeletedStacks(t *testing.T) {
 		if r := do(s, admin.RestoreStack, admin.Restoration{Stack: "acme/p/s", Name: "t"}); r.Stack != "umbrella/p/t" {
 			t.Errorf("restored %+v", r)
 		}
+		// More stacks are deleted later than a list contains.
 		create("fourth", "u")
+		must.OK(t, db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			const many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001) "
+			_, err1 := tx.Exec(many + `INSERT INTO stacks (id, org_id, project, name, created_by, created_at, version, state_blob, state_schema, resource_count, active_update, last_update_at, config)
+				SELECT 'many' || i, 'deleted-stacks', 'p', 'many' || i, '', 0, 0, '', 0, 0, '', 0, '' FROM n`)
+			_, err2 := tx.Exec(many+`INSERT INTO deleted_stacks (stack_id, org_id, name, deleted_by, deleted_at, purged)
+				SELECT 'many' || i, (SELECT org_id FROM deleted_stacks WHERE stack_id = 'fourth'), 'many', 'ann', CAST($1 AS BIGINT), 0 FROM n`, tx.Now().Add(time.Minute))
+			return errors.Join(err1, err2)
+		}))
+		refuses(s, admin.PurgeStack, admin.DeletedStackOf{Stack: "umbrella/p/many"}, fault.KindConflict, "more than 10 deleted stacks have the name umbrella/p/many: use the id of one instead of the name: many1, deleted at ")
 		do(s, admin.PurgeStack, admin.DeletedStackOf{Stack: "umbrella/p/u"})
-		if list := do(s, admin.DeletedStacks, admin.DeletedIn{}); len(list) > 0 {
-			t.Errorf("after all: %+v", list)
+		if list := do(s, admin.DeletedStacks, admin.DeletedIn{}); len(list) != 1000 || list[0].Name != "many" {
+			t.Errorf("after all: %d deleted stacks", len(list))
 		}
 	})
 }

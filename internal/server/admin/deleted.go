@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -95,15 +96,12 @@ func (s *Service) deletedStack(ctx context.Context, stack string) (store.Deleted
 	if err != nil {
 		return store.DeletedStack{}, err
 	}
-	list, err := s.Stacks.ListDeleted(ctx, operator, o.ID)
+	project, name, _ := strings.Cut(name, "/")
+	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) {
+		return tx.DeletedStacksNamed(o.ID, project, name, sameName+1)
+	})
 	if err != nil {
 		return store.DeletedStack{}, err
-	}
-	var found []store.DeletedStack
-	for _, d := range list {
-		if d.Project+"/"+d.Name == name {
-			found = append(found, d.DeletedStack)
-		}
 	}
 	switch len(found) {
 	case 0:
@@ -111,5 +109,15 @@ func (s *Service) deletedStack(ctx context.Context, stack string) (store.Deleted
 	case 1:
 		return found[0], nil
 	}
-	return store.DeletedStack{}, fault.Conflict("%d deleted stacks have the name %s: use the id of one, which \"workflow-server stack deleted\" lists", len(found), stack)
+	count, ids := fmt.Sprint(len(found)), []string{}
+	if len(found) > sameName {
+		count, found = fmt.Sprintf("more than %d", sameName), found[:sameName]
+	}
+	for _, d := range found {
+		ids = append(ids, fmt.Sprintf("%s, deleted at %s", d.StackID, d.DeletedAt.UTC().Format(time.RFC3339)))
+	}
+	return store.DeletedStack{}, fault.Conflict("%s deleted stacks have the name %s: use the id of one instead of the name: %s", count, stack, strings.Join(ids, "; "))
 }
+
+// sameName is the maximum number of deleted stacks with the same name that an error lists.
+const sameName = 10

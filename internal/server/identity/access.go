@@ -252,6 +252,17 @@ func (p Principal) Reach(orgIDs ...string) store.Reach {
 	return r
 }
 
+// ReachOfDeleted selects the deleted stacks of an organization that a caller may restore: those that the caller
+// administered. A job may restore none.
+func (p Principal) ReachOfDeleted(orgID string) store.Reach {
+	if p.Kind != KindUser && p.Kind != KindOrg {
+		return store.Reach{}
+	}
+	r := p.Reach(orgID)
+	r.Least = store.AdminPermission
+	return r
+}
+
 func (p Principal) orgs() []string {
 	if p.Kind == KindUser && p.Org.ID == "" {
 		return slices.Sorted(maps.Keys(p.Roles))

@@ -27,7 +27,11 @@ var errResourcesLeft = fault.Invalid("Stack still contains resources.")
 // update holds. Running previews are cancelled. The stack can be restored until it is purged, which is at once if the
 // server keeps no deleted stacks.
 func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Stack, force bool) error {
-	err := s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
+	owners, err := s.ownersOf(ctx, st)
+	if err != nil {
+		return err
+	}
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		cur, err := tx.Stack(st.ID)
 		if err != nil {
 			return err
@@ -59,6 +63,16 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 	return nil
 }
 
+// ownersOf returns the owners of what the deletion of a stack changes: a stack is the review stack of a pull request of a
+// repository when it is created, or never.
+func (s *Service) ownersOf(ctx context.Context, st store.Stack) (scope.Set, error) {
+	r, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.ReviewStack, error) { return tx.ReviewStackOf(st.ID) })
+	if errors.Is(err, store.ErrNotFound) {
+		return st.Scope(), nil
+	}
+	return st.Scope().And(scope.Repository(r.OrgID, r.RepoID)), fault.While(err, "reading the review stack")
+}
+
 // deleteIn deletes a stack that no update holds.
 func (s *Service) deleteIn(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, now time.Time) error {
 	previews, err := tx.RunningPreviews(st.ID)
@@ -88,7 +102,8 @@ func (s *Service) deleteIn(ctx context.Context, tx *store.Tx, p identity.Princip
 const (
 	// listedDeleted is the maximum number of deleted stacks in a list.
 	listedDeleted = 1000
-	deletedPage   = 200
+	// deletedPage is the number of deleted stacks that are purged before the next ones are read.
+	deletedPage = 200
 )
 
 // Deleted is a deleted stack, with the time after which it is purged.
@@ -99,36 +114,18 @@ type Deleted struct {
 
 // ListDeleted returns the deleted stacks of an organization that a caller may restore, the newest first, up to 1000.
 func (s *Service) ListDeleted(ctx context.Context, p identity.Principal, orgID string) ([]Deleted, error) {
-	var list []Deleted
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		list = nil
-		for after := (store.DeletedStack{}); ; {
-			page, err := tx.DeletedStacks(orgID, after, deletedPage)
-			if err != nil {
-				return err
-			}
-			for _, d := range page {
-				may, err := mayRestore(tx, p, d)
-				if err != nil {
-					return err
-				}
-				if may {
-					list = append(list, Deleted{d, d.DeletedAt.Add(s.keepDeleted)})
-				}
-				if len(list) == listedDeleted {
-					return nil
-				}
-			}
-			if len(page) < deletedPage {
-				return nil
-			}
-			after = page[len(page)-1]
-		}
+	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) {
+		return tx.DeletedStacks(p.ReachOfDeleted(orgID), listedDeleted)
 	})
+	var list []Deleted
+	for _, d := range found {
+		list = append(list, Deleted{d, d.DeletedAt.Add(s.keepDeleted)})
+	}
 	return list, fault.While(err, "listing deleted stacks")
 }
 
-// mayRestore reports whether a caller may restore a deleted stack: whoever administered it still may.
+// mayRestore reports whether a caller may restore a deleted stack: whoever administered it still may. Lists decide the
+// same with [identity.Principal.ReachOfDeleted].
 func mayRestore(tx *store.Tx, p identity.Principal, d store.DeletedStack) (bool, error) {
 	if p.Kind == identity.KindJob {
 		return false, nil
@@ -169,7 +166,9 @@ func (s *Service) Restore(ctx context.Context, p identity.Principal, orgID, id, 
 	var rename *replacement
 	if st.Name != d.Name {
 		if rename, err = s.prepareRestoreAs(ctx, p, d, st.Name); err != nil {
-			return st, err
+			// The stack can have been restored or purged at the same time.
+			_, gone := store.Read(ctx, s.db, func(tx *store.Tx) (store.DeletedStack, error) { return restorable(tx, p, orgID, id) })
+			return st, cmp.Or(gone, err)
 		}
 	}
 	err = s.db.Write(ctx, scope.Stack(d.OrgID, d.StackID), func(tx *store.Tx) error {
@@ -248,13 +247,16 @@ func (s *Service) Purge(ctx context.Context, p identity.Principal, orgID, id str
 }
 
 // PurgeDeleted purges the stacks that were deleted before a time, and finishes purges that were interrupted. It returns
-// their number.
+// their number. A stack that cannot be purged does not keep the others.
 func (s *Service) PurgeDeleted(ctx context.Context, before time.Time) (int, error) {
-	purged := 0
+	purged, after := 0, store.DeletedStack{}
+	var errs []error
 	for {
-		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) { return tx.PurgeableStacks(before, deletedPage) })
+		due, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) {
+			return tx.PurgeableStacks(before, after, deletedPage)
+		})
 		if err != nil || len(due) == 0 {
-			return purged, fault.While(err, "searching for deleted stacks to purge")
+			return purged, errors.Join(append(errs, fault.While(err, "searching for deleted stacks to purge"))...)
 		}
 		for _, d := range due {
 			err := s.purge(ctx, d, func(tx *store.Tx) error {
@@ -264,14 +266,21 @@ func (s *Service) PurgeDeleted(ctx context.Context, before time.Time) (int, erro
 				}
 				return err
 			})
+			if ctx.Err() != nil {
+				return purged, ctx.Err()
+			}
 			if err == nil {
 				purged++
-			} else if !errors.Is(err, store.ErrNotFound) {
-				return purged, fmt.Errorf("purging the deleted stack %s: %w", d.Stack().Ref(), err)
+			} else if !errors.Is(err, store.ErrNotFound) && len(errs) < mostProblems {
+				errs = append(errs, fmt.Errorf("purging the deleted stack %s: %w", d.Stack().Ref(), err))
 			}
 		}
+		after = due[len(due)-1]
 	}
 }
+
+// mostProblems is the maximum number of stacks that the error of a sweep names.
+const mostProblems = 10
 
 // purgedPerWrite is the maximum number of rows removed in one transaction, which blocks other writers.
 const purgedPerWrite = 500

@@ -2,6 +2,7 @@ package stacks_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -201,6 +202,41 @@ func TestRestoreTwice(t *testing.T) {
 	})
 }
 
+// purging is the context of a request that purges a stack when the request takes memory for its state.
+type purging struct {
+	context.Context
+	purge func()
+}
+
+func (p purging) Value(key any) any {
+	if fmt.Sprintf("%T", key) == "budget.shareKey" {
+		p.purge()
+	}
+	return p.Context.Value(key)
+}
+
+// TestRestoreDuringPurge restores a stack with another name while it is purged.
+func TestRestoreDuringPurge(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db).keeping(time.Hour)
+		s.importState("a")
+		d := s.delete()
+		var purge sync.Once
+		purged := false
+		ctx := purging{t.Context(), func() {
+			purge.Do(func() {
+				s.must(s.service.Purge(t.Context(), s.user, d.OrgID, d.StackID))
+				purged = true
+			})
+		}}
+		_, err := s.service.Restore(ctx, s.user, d.OrgID, d.StackID, "other")
+		s.refused(fault.KindNotFound, "no deleted stack", err)
+		if !purged {
+			t.Error("the stack was not purged")
+		}
+	})
+}
+
 // TestDeletionEndsWork deletes a stack with a running preview, and one with a running update.
 func TestDeletionEndsWork(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
@@ -278,6 +314,38 @@ func TestPurge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPurgeAfterAnError purges deleted stacks of which the oldest cannot be purged.
+func TestPurgeAfterAnError(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db).keeping(time.Hour)
+		org := store.Organization{ID: s.stack.OrgID, Name: "acme"}
+		s.importState("a")
+		broken := s.delete()
+		s.create(org, "next")
+		s.importState("a")
+		next := s.delete()
+		s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			_, err1 := tx.Exec("CREATE TABLE obstacles (stack_id TEXT NOT NULL REFERENCES stacks (id))")
+			_, err2 := tx.Exec("INSERT INTO obstacles VALUES ($1)", broken.StackID)
+			return errors.Join(err1, err2)
+		}))
+		for _, want := range []int{1, 0} {
+			n, err := s.service.PurgeDeleted(t.Context(), next.DeletedAt.Add(time.Microsecond))
+			if n != want || err == nil || !strings.Contains(err.Error(), "purging the deleted stack acme/proj/dev: ") {
+				t.Errorf("purged %d stacks, want %d: %v", n, want, err)
+			}
+		}
+		s.gone(next)
+		s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			_, err := tx.Exec("DROP TABLE obstacles")
+			return err
+		}))
+		_, err := s.service.PurgeDeleted(t.Context(), next.DeletedAt.Add(time.Microsecond))
+		s.must(err)
+		s.gone(broken)
+	})
 }
 
 // gone checks that nothing remains of a stack.
@@ -362,6 +430,68 @@ func TestRestoreOfOthers(t *testing.T) {
 		s.refused(fault.KindForbidden, "only an administrator of the organization", s.service.Purge(t.Context(), owner, d.OrgID, d.StackID))
 		_, err = s.service.Restore(t.Context(), owner, d.OrgID, d.StackID, "")
 		s.must(err)
+	})
+}
+
+// TestListOfDeletedStacks checks that each caller sees the deleted stacks that the caller may restore.
+func TestListOfDeletedStacks(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newStackTest(t, db).keeping(time.Hour)
+		org, user := s.stack.OrgID, func(role string, granted, byTeam store.Permission) identity.Principal {
+			t.Helper()
+			id := fmt.Sprint(role, granted, byTeam)
+			s.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+				return errors.Join(
+					tx.InsertUser(store.User{ID: id, Login: id}), tx.InsertMember(store.Member{OrgID: s.stack.OrgID, UserID: id, Role: role}),
+					tx.InsertTeam(store.Team{ID: id, OrgID: s.stack.OrgID, Name: id}), tx.SaveTeamMember(store.TeamMember{TeamID: id, UserID: id}),
+					tx.SaveCollaborator(store.Collaborator{StackID: s.stack.ID, UserID: id, Permission: granted}),
+					tx.SaveTeamStack(store.TeamStack{StackID: s.stack.ID, TeamID: id, Permission: byTeam}),
+				)
+			}))
+			return identity.Principal{Kind: identity.KindUser, User: store.User{ID: id}, Roles: map[string]string{s.stack.OrgID: role}}
+		}
+		const none, write, all = store.NoPermission, store.WritePermission, store.AdminPermission
+		callers := map[string]identity.Principal{
+			"administrator": s.user, "operator": identity.Operator(), "stranger": {Kind: identity.KindUser, User: store.User{ID: "x"}},
+			"organization":                  {Kind: identity.KindOrg, Org: store.Organization{ID: org}},
+			"organization as administrator": {Kind: identity.KindOrg, Org: store.Organization{ID: org}, Admin: true},
+			"another organization":          {Kind: identity.KindOrg, Org: store.Organization{ID: "other"}, Admin: true},
+			"member":                        user(identity.RoleMember, none, none),
+			"writing member":                user(identity.RoleMember, write, write),
+			"member with admin":             user(identity.RoleMember, all, write),
+			"member in a team with admin":   user(identity.RoleMember, none, all),
+			"writing collaborator":          user(identity.RoleCollaborator, write, write),
+			"collaborator with admin":       user(identity.RoleCollaborator, all, none),
+			"collaborator in a team":        user(identity.RoleCollaborator, write, all),
+			"team that writes":              {Kind: identity.KindOrg, Org: store.Organization{ID: org}, TeamID: fmt.Sprint(identity.RoleMember, write, write)},
+			"team with admin":               {Kind: identity.KindOrg, Org: store.Organization{ID: org}, TeamID: fmt.Sprint(identity.RoleMember, none, all)},
+			"job":                           {Kind: identity.KindJob, Org: store.Organization{ID: org}, Scope: identity.Scope{s.stack.ID: identity.Manage}},
+		}
+		creator := user(identity.RoleCollaborator, none, none)
+		callers["creator"] = creator
+		s.must(db.Write(t.Context(), s.stack.Scope(), func(tx *store.Tx) error { return tx.SetStackOwner(s.stack.ID, creator.User.ID) }))
+		d, seen := s.delete(), 0
+		for _, byDefault := range []store.Permission{none, store.ReadPermission, write, all} {
+			s.must(db.Write(t.Context(), scope.Organization(org), func(tx *store.Tx) error { return tx.SetStackPermission(org, byDefault) }))
+			d.OrgPermission = byDefault
+			for name, p := range callers {
+				on, err := store.Read(t.Context(), db, func(tx *store.Tx) (identity.Principal, error) { return p.On(tx, d.Stack()) })
+				s.must(err)
+				want := 0
+				if p.Kind != identity.KindJob && on.Can(d.Stack(), identity.Manage) {
+					want = 1
+				}
+				list, err := s.service.ListDeleted(t.Context(), p, org)
+				s.must(err)
+				if len(list) != want {
+					t.Errorf("%s with the permission %d by default: listed %d stacks, want %d", name, byDefault, len(list), want)
+				}
+				seen += want
+			}
+		}
+		if seen != 4*9+3 {
+			t.Errorf("callers saw %d lists with the stack", seen)
+		}
 	})
 }
 

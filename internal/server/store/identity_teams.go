@@ -198,6 +198,8 @@ type Reach struct {
 	// caller created, and stacks on which the caller has a permission.
 	Granted                 []string
 	Creator, UserID, TeamID string
+	// Least is the least permission that the caller must have on a stack; 0 is [ReadPermission].
+	Least Permission
 }
 
 // organizations returns the ids of the organizations whose stacks the caller might see, in order.
@@ -223,27 +225,31 @@ func argumentsOf(args *[]any) func(v any) string {
 
 // where returns a condition on the stack s and its organization o, or "" if the caller sees no
 // stack. arg adds an argument to the query.
-func (r Reach) where(arg func(any) string) string {
+func (r Reach) where(arg func(any) string) string { return r.whereIn("s.org_id", arg) }
+
+// whereIn returns the condition of where, with the expression for the id of the stack's organization.
+func (r Reach) whereIn(org string, arg func(any) string) string {
+	least := max(r.Least, ReadPermission)
 	in := func(orgs []string) string {
 		marks := make([]string, len(orgs))
 		for i, id := range orgs {
 			marks[i] = arg(id)
 		}
-		return "s.org_id IN (" + strings.Join(marks, ", ") + ")"
+		return org + " IN (" + strings.Join(marks, ", ") + ")"
 	}
 	var sees []string
 	if len(r.All) > 0 {
 		sees = append(sees, in(r.All))
 	}
 	if len(r.ByDefault) > 0 {
-		sees = append(sees, in(r.ByDefault)+fmt.Sprintf(" AND o.stack_permission >= %d", ReadPermission))
+		sees = append(sees, in(r.ByDefault)+fmt.Sprintf(" AND o.stack_permission >= %d", least))
 	}
 	if own := slices.Concat(r.ByDefault, r.Granted); len(own) > 0 {
 		user := arg(r.UserID)
 		sees = append(sees, in(own)+" AND (s.created_by <> '' AND s.created_by = "+arg(r.Creator)+`
-			OR s.id IN (SELECT stack_id FROM collaborators WHERE user_id = `+user+`)
-			OR s.id IN (SELECT stack_id FROM team_stacks WHERE team_id = `+arg(r.TeamID)+`
-				OR team_id IN (SELECT team_id FROM team_members WHERE user_id = `+user+`)))`)
+			OR s.id IN (SELECT stack_id FROM collaborators WHERE user_id = `+user+fmt.Sprintf(" AND permission >= %d", least)+`)
+			OR s.id IN (SELECT stack_id FROM team_stacks WHERE `+fmt.Sprintf("permission >= %d", least)+" AND (team_id = "+arg(r.TeamID)+`
+				OR team_id IN (SELECT team_id FROM team_members WHERE user_id = `+user+`))))`)
 	}
 	if len(sees) == 0 {
 		return ""

@@ -49,8 +49,8 @@ var deletedStacks = database.NewTable[DeletedStack](`deleted_stacks x JOIN stack
 	JOIN organizations o ON o.id = x.org_id
 	LEFT JOIN updates u ON u.stack_id = s.id AND u.version = s.version AND u.preview = 0 AND u.started_at > 0`)
 
-// DeleteStack makes a stack disappear, and its name free, until [Tx.RestoreStack]. Its schedules are paused, and no
-// lost deployment blocks its queue.
+// DeleteStack makes a stack disappear, and its name free, until [Tx.RestoreStack]. Its schedules are paused, no lost
+// deployment blocks its queue, and it is no longer the review stack of a pull request, which would destroy a restored one.
 func (tx *Tx) DeleteStack(id, by string) error {
 	if err := tx.recordResources("id", id, 0); err != nil {
 		return err
@@ -63,6 +63,7 @@ func (tx *Tx) DeleteStack(id, by string) error {
 	for _, change := range []string{
 		"UPDATE schedules SET paused = 1 WHERE stack_id = $1",
 		"UPDATE stack_queues SET blocked_by = '' WHERE stack_id = $1",
+		"UPDATE review_stacks SET stack_id = '' WHERE stack_id = $1",
 	} {
 		if _, err := tx.Exec(change, id); err != nil {
 			return err
@@ -76,15 +77,21 @@ func (tx *Tx) DeletedStack(id string) (DeletedStack, error) {
 	return deletedStacks.One(tx.Tx, "WHERE x.stack_id = $1", id)
 }
 
-// DeletedStacks returns up to limit deleted stacks of an organization that can be restored, the newest first. after is
-// the stack before them, or zero.
-func (tx *Tx) DeletedStacks(orgID string, after DeletedStack, limit int) ([]DeletedStack, error) {
-	where, args := "WHERE x.org_id = $1 AND x.purged = 0", []any{orgID}
-	if after.StackID != "" {
-		where += " AND (x.deleted_at < $2 OR x.deleted_at = $2 AND x.stack_id > $3)"
-		args = append(args, after.DeletedAt, after.StackID)
+// DeletedStacks returns up to limit deleted stacks within reach that can be restored, the newest first.
+func (tx *Tx) DeletedStacks(reach Reach, limit int) ([]DeletedStack, error) {
+	var args []any
+	where := reach.whereIn("x.org_id", argumentsOf(&args))
+	if where == "" {
+		return nil, nil
 	}
-	return deletedStacks.All(tx.Tx, where+fmt.Sprintf(" ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d", limit), args...)
+	return deletedStacks.All(tx.Tx, fmt.Sprintf("WHERE x.purged = 0 AND %s ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d", where, limit), args...)
+}
+
+// DeletedStacksNamed returns up to limit deleted stacks of an organization that can be restored and had a name, the
+// newest first.
+func (tx *Tx) DeletedStacksNamed(orgID, project, name string, limit int) ([]DeletedStack, error) {
+	const where = "WHERE x.org_id = $1 AND x.purged = 0 AND x.name = $2 AND s.project = $3 ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d"
+	return deletedStacks.All(tx.Tx, fmt.Sprintf(where, limit), orgID, name, project)
 }
 
 // RestoreStack makes a deleted stack exist again with a name. It returns [ErrConflict] if the name is taken, and
@@ -106,9 +113,15 @@ func (tx *Tx) MarkPurged(id string) error {
 	return tx.ExecOne("UPDATE deleted_stacks SET purged = 1 WHERE stack_id = $1", id)
 }
 
-// PurgeableStacks returns up to limit deleted stacks that were deleted before a time, or whose purge has begun.
-func (tx *Tx) PurgeableStacks(before time.Time, limit int) ([]DeletedStack, error) {
-	return deletedStacks.All(tx.Tx, fmt.Sprintf("WHERE x.deleted_at < $1 OR x.purged = 1 ORDER BY x.deleted_at, x.stack_id LIMIT %d", limit), before)
+// PurgeableStacks returns up to limit deleted stacks that were deleted before a time, or whose purge has begun, the oldest
+// first. after is the stack before them, or zero.
+func (tx *Tx) PurgeableStacks(before time.Time, after DeletedStack, limit int) ([]DeletedStack, error) {
+	where, args := "WHERE (x.deleted_at < $1 OR x.purged = 1)", []any{before}
+	if after.StackID != "" {
+		where += " AND (x.deleted_at > $2 OR x.deleted_at = $2 AND x.stack_id > $3)"
+		args = append(args, after.DeletedAt, after.StackID)
+	}
+	return deletedStacks.All(tx.Tx, where+fmt.Sprintf(" ORDER BY x.deleted_at, x.stack_id LIMIT %d", limit), args...)
 }
 
 // PurgeStack removes a deleted stack and its tags, updates and events. The caller removes its blobs.

@@ -1,6 +1,7 @@
 package review_test
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -303,5 +304,44 @@ func TestForkLosesApproval(t *testing.T) {
 		p.settle()
 		p.event(vcs.PullOpen, second, p.decision(p.template, vcs.ActionNone, vcs.ReasonFork))
 		p.expect("update not-started 1")
+	})
+}
+
+// TestRestoredStackIsNoReviewStack deletes and restores a review stack before its next check, and closes its pull
+// request: the restored stack and its resources remain.
+func TestRestoredStackIsNoReviewStack(t *testing.T) {
+	each(t, func(t *testing.T, p *plant) {
+		p.open(first)
+		p.settle()
+		p.run(workflow.OperationUpdate, workflow.StatusSucceeded, 3)
+		id := p.row().StackID
+		p.write(func(tx *store.Tx) error { return tx.DeleteStack(id, "ada") })
+		p.write(func(tx *store.Tx) error {
+			d, err := tx.DeletedStack(id)
+			if err != nil {
+				return err
+			}
+			return tx.RestoreStack(d, d.Name)
+		})
+		p.pass(2 * time.Hour)
+		p.settle()
+		if r := p.row(); !strings.Contains(r.Problem, "web/pr-acme-web-7 exists") {
+			t.Errorf("while the pull request is open: %+v", r)
+		}
+		p.close()
+		p.settle()
+		p.pass(2 * time.Hour)
+		p.settle()
+		if rows := p.rows(); len(rows) != 0 {
+			t.Errorf("%+v", rows)
+		}
+		p.write(func(tx *store.Tx) error {
+			st, err1 := tx.Stack(id)
+			queued, err2 := tx.QueuedJobsOfStack(id)
+			if st.ResourceCount != 3 || len(queued) > 0 {
+				t.Errorf("the restored stack has %d resources, and the deployments %+v wait", st.ResourceCount, queued)
+			}
+			return errors.Join(err1, err2)
+		})
 	})
 }

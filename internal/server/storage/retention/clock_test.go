@@ -6,6 +6,7 @@ import (
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/storage/retention"
+	"workflowagent/internal/server/store"
 )
 
 // TestClockSetAhead checks that a clock that is set a year ahead removes nothing for a day, and
@@ -43,6 +44,42 @@ func TestClockSetAhead(t *testing.T) {
 	removes("after the clock was set ahead again", false)
 	pass(25 * time.Hour)
 	removes("25 hours later", true)
+}
+
+// TestClockBeforeTheStart starts servers after times in which none ran, or in which the clock was set.
+func TestClockBeforeTheStart(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		stored := func(c store.SweepClock) { w.write(func(tx *store.Tx) error { return tx.SaveSweepClock(c) }) }
+		start := func(when string, want bool) {
+			t.Helper()
+			w.deleted.times = nil
+			w.sweep(retention.Policy{DeletedFor: 30 * day})
+			if got := len(w.deleted.times) > 0; got != want {
+				t.Errorf("%s: removed something: %v, want %v", when, got, want)
+			}
+		}
+		w.write(func(tx *store.Tx) error { return tx.Beat(tx.Now(), time.Second) })
+		start("at first", true)
+		stored(store.SweepClock{SweptAt: w.now.Add(-23 * time.Hour)})
+		start("after 23 hours", true)
+		stored(store.SweepClock{SweptAt: w.now.Add(-31 * day)})
+		start("after 31 days", false)
+		w.write(func(tx *store.Tx) error { return tx.Beat(tx.Now(), time.Second) })
+		start("after another start", false)
+		var held store.SweepClock
+		w.write(func(tx *store.Tx) (err error) {
+			held, err = tx.SweepClock()
+			return err
+		})
+		if wait := held.HeldUntil.Sub(w.now); wait < 23*time.Hour || wait > 25*time.Hour {
+			t.Errorf("nothing is removed for %v", wait)
+		}
+		stored(store.SweepClock{SweptAt: w.now.Add(31 * day), HeldUntil: w.now.Add(32 * day)})
+		start("after the clock was corrected", false)
+		stored(store.SweepClock{SweptAt: w.now, HeldUntil: w.now.Add(-time.Second)})
+		start("a day later", true)
+	})
 }
 
 // TestClockSetBack checks that a clock that is set back does not stop the sweeper.

@@ -58,17 +58,14 @@ const deletedPart = "deleted_stacks"
 const page = 100
 
 // Sweep removes all data that the policy does not keep. It removes nothing for a day after the clock
-// was set ahead.
+// was set ahead, or after no server has run for a day.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	now, err := s.db.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the time: %w", err)
 	}
-	if step, wait := s.clock.check(now); wait > 0 {
-		if step > 0 {
-			s.log.WithField("step", step.Round(time.Second)).Warnf("the clock was set ahead; no old data is removed for %v", wait)
-		}
-		return nil
+	if held, err := s.held(ctx, now); err != nil || held {
+		return fault.While(err, "checking the clock")
 	}
 	removed := logrus.Fields{}
 	var errs []error
@@ -99,6 +96,19 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 		s.log.WithFields(removed).Info("removed old data according to the retention settings")
 	}
 	return errors.Join(append(errs, s.shrink(ctx))...)
+}
+
+// held reports whether no data is removed now, because the clock might be wrong.
+func (s *Sweeper) held(ctx context.Context, now time.Time) (bool, error) {
+	stored, err := read(ctx, s, (*store.Tx).SweepClock)
+	if err != nil {
+		return false, err
+	}
+	next, step := s.clock.check(now, stored)
+	if step > 0 {
+		s.log.WithField("step", step.Round(time.Second)).Warnf("the clock was set ahead, or no server has run for long; no old data is removed for %v", clockWait)
+	}
+	return now.Before(next.HeldUntil), s.write(ctx, scope.Free, func(tx *store.Tx) error { return tx.SaveSweepClock(next) })
 }
 
 func (s *Sweeper) sweepStates(ctx context.Context, before time.Time) (int, error) {
