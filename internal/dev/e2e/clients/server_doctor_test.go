@@ -25,6 +25,7 @@ func serverDoctor(w *harness.Site, t *testing.T, url, caFile string) (diagnosis,
 	args := []string{
 		"doctor", "--json", "--external-url", url, "--listen", strings.TrimPrefix(w.Server.URL, "http://"), "--data-dir", w.Server.DataDir,
 		"--trusted-proxies", "127.0.0.1", "--client-address", "x-forwarded-for",
+		"--oidc-issuer-url", w.Server.URL + "/oidc", // the server has no other one, because it does not know the frontend
 	}
 	if caFile != "" {
 		args = append(args, "--ca-certificate-file", caFile)
