@@ -5,7 +5,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"net"
@@ -384,28 +383,6 @@ func CheckFiles(cfg config.Config) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
-}
-
-// OpenSecrets opens a database's key ring with the configured master key. It creates the key if it
-// is missing and the database is not shared: on a shared database, a server with a new key could
-// not read the other servers' secrets.
-func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring.Ring, error) {
-	source := cfg.MasterKey()
-	if source.Create {
-		exists, err := keyring.Exists(ctx, db)
-		if err != nil {
-			return nil, err
-		}
-		source.Create = !exists // a new key could not read the secrets
-	}
-	key, err := source.Load(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: put your copy of the key there, or if it is lost, see workflow-server secrets discard --help", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return keyring.Open(ctx, db, key)
 }
 
 // newMirror returns what shows the doctor how its requests arrive.

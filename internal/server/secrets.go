@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/sirupsen/logrus"
@@ -10,7 +11,30 @@ import (
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
+	"workflowagent/internal/server/store"
 )
+
+// OpenSecrets opens a database's key ring with the configured master key. It creates the key if it
+// is missing and the database is not shared: on a shared database, a server with a new key could
+// not read the other servers' secrets.
+func OpenSecrets(ctx context.Context, cfg config.Config, db *store.DB) (*keyring.Ring, error) {
+	source := cfg.MasterKey()
+	if source.Create {
+		exists, err := keyring.Exists(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		source.Create = !exists // a new key could not read the secrets
+	}
+	key, err := source.Load(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: put your copy of the key there, or if it is lost, see workflow-server secrets discard --help", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return keyring.Open(ctx, db, key)
+}
 
 // DiscardSecrets lets an installation whose master key is lost start with a new one. It refuses if the key is not
 // lost, or if a server runs.
