@@ -314,7 +314,7 @@ var hostCases = []finderCase{
 	{agentsOld, "an old agent", func(s *site) {
 		s.start()
 		now := time.Now().UnixMicro()
-		s.execute("INSERT INTO agent_pools (id, org_id, name, description, created_at, last_seen_at, last_job_at) SELECT 'p', id, 'p', '', 0, 0, 0 FROM organizations")
+		s.execute("INSERT INTO agent_pools (id, org_id, name, description, created_at, last_seen_at, last_job_at) SELECT 'p', id, 'p', '', 0, 0, 0 FROM organizations WHERE id <> 'deleted-stacks'")
 		s.execute(`INSERT INTO pool_agents (pool_id, agent_id, session_id, hostname, ip, pid, platform, version, slots, every_us, live_until, last_seen_at)
 			VALUES ('p', 'a', '', '', '', '', '', 'v0.9.1', 1, 0, 0, $1), ('p', 'b', '', '', '', '', '', 'v1.0.0', 1, 0, 0, $1)`, now)
 	}, "agents", toReview, []string{"1 of 2 agents", "v0.9.1"}},
