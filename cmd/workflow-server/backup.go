@@ -258,7 +258,11 @@ key into its file before.`,
 			return err
 		}
 		if !r.Key {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the master key is missing: before you start the server, put that of the installation into %s; without it, no secret can be decrypted\n", cfg.MasterKey())
+			sealed := ""
+			if r.Manifest.Key != nil {
+				sealed = fmt.Sprintf("; the backup contains it: age --decrypt asks for the passphrase of %s", filepath.Join(r.Path, "master-key.age"))
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the master key is missing: before you start the server, put that of the installation into %s; without it, no secret can be decrypted%s\n", cfg.MasterKey(), sealed)
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s: the installation is in the state of %s.\nIts server starts paused. Start it, see what to check with workflow-server restore status, and let it work again with workflow-server restore release --all.\n", r.Path, r.Manifest.Time.Format(time.RFC3339))
 		return err

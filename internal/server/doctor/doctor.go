@@ -122,7 +122,7 @@ func (e *examination) plan() []checkup.Check {
 		{Name: "rights", Title: "database rights", Needs: []string{"database"}, Run: e.checkRights},
 		{Name: "schema", Title: "database schema", Needs: []string{"database"}, Run: e.checkSchema},
 		{Name: "restore", Title: "pause after a restore", Needs: []string{"schema"}, Run: e.checkRestore},
-		{Name: "key-ring", Title: "stored keys", Needs: []string{"key", "schema"}, Run: e.checkKeyRing},
+		{Name: "key-ring", Title: "stored keys", Needs: []string{"schema"}, After: []string{"key"}, Run: e.checkKeyRing},
 		{Name: "server", Title: "server", After: []string{"key"}, Run: e.with(e.checkServer)},
 		{Name: "backup", Title: "backups", Needs: []string{"schema"}, After: []string{"server"}, Run: e.checkBackup},
 		{Name: "dns", Title: "DNS of the URL", Run: e.with(e.online(e.checkDNS))},

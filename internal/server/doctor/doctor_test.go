@@ -294,6 +294,10 @@ var hostCases = []finderCase{
 		s.start()
 		s.set("master_key_file", s.file("key", strings.Repeat("A", 43)+"="))
 	}, "key-ring", failed, []string{"use the master key"}},
+	{keyMissing, "a lost master key", func(s *site) {
+		s.start()
+		must.OK(s.t, os.Remove(filepath.Join(s.data(), "master-key")))
+	}, "key-ring", failed, []string{"does not exist", "secrets discard"}},
 	{databaseFailed, "no SQLite database", func(s *site) { s.file("data/server.db", strings.Repeat("no database\n", 100)) }, "database", failed, []string{"not a database"}},
 	{schemaOlder, "an older schema", func(s *site) {
 		s.start()

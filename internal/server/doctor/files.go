@@ -134,8 +134,11 @@ func (e *examination) checkKey(ctx context.Context) checkup.Result {
 
 // checkKeyRing checks that the master key is the database's.
 func (e *examination) checkKeyRing(ctx context.Context) checkup.Result {
-	if e.db == nil || len(e.key) == 0 {
+	if e.db == nil {
 		return checkup.Skip("no server has set up the database yet")
+	}
+	if len(e.key) == 0 {
+		return e.checkLostKey(ctx)
 	}
 	switch err := keyring.Check(ctx, e.db, e.master); {
 	case errors.Is(err, store.ErrNotFound):
@@ -144,6 +147,23 @@ func (e *examination) checkKeyRing(ctx context.Context) checkup.Result {
 		return fail(keyWrong, err.Error(), "set master_key_file to the key with which the database was created, or restore it from its copy")
 	}
 	return checkup.OK("the master key opens the database's key ring")
+}
+
+// checkLostKey checks that the first start may create the master key.
+func (e *examination) checkLostKey(ctx context.Context) checkup.Result {
+	source := e.cfg.MasterKey()
+	if _, err := os.Stat(source.File); !source.Create || !errors.Is(err, fs.ErrNotExist) {
+		return checkup.Skip("not checked, because of: master key")
+	}
+	exists, err := keyring.Exists(ctx, e.db)
+	switch {
+	case err != nil:
+		return fail(databaseFailed, err.Error(), "check the log of the database")
+	case exists:
+		return fail(keyMissing, "the database has secrets, but "+source.File+", which opens them, does not exist: the server does not start",
+			"restore the key from its copy; if it is lost, see workflow-server secrets discard --help")
+	}
+	return checkup.Skip("the first start creates the key ring")
 }
 
 // checkCertificate checks the files of the certificate. What clients receive is another check.
