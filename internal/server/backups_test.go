@@ -184,7 +184,7 @@ func TestBackupOfRunningServer(t *testing.T) {
 	}
 }
 
-// TestStartAfterInterruptedRestore checks that no new installation begins beside the rest of a restored one.
+// TestStartAfterInterruptedRestore checks that a server does not begin a new installation after an interrupted restore.
 func TestStartAfterInterruptedRestore(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(t, dir)

@@ -35,7 +35,7 @@ func TestWrongClock(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(future, "manifest.json"), []byte(strings.Replace(string(edit), `"time": "`+year, `"time": "2990-`, 1)), 0o600))
 	third := s.backup(backup.Request{Keep: 1})
 	if len(third.Removed) > 0 || third.Linked > 0 || third.Unremoved == nil || !strings.Contains(third.Unremoved.Error(), earlier+" is neither counted nor removed: its time is later") {
-		t.Errorf("beside a backup from the future, removed %v, linked %d, %v", third.Removed, third.Linked, third.Unremoved)
+		t.Errorf("with a backup from the future, removed %v, linked %d, %v", third.Removed, third.Linked, third.Unremoved)
 	}
 	fourth := s.backup(backup.Request{Keep: 2})
 	if len(fourth.Removed) > 0 || fourth.Linked == 0 {

@@ -29,8 +29,8 @@ type Description struct {
 	Tokens        int64    `json:"tokens"`
 	StoredBytes   int64    `json:"storedBytes"`
 	FormerNames   []string `json:"formerNames"`
-	// StorageLimit in bytes and DeploymentLimit apply to the organization; 0 is none. The others are its own; 0 is none
-	// of its own, and -1 no limit.
+	// StorageLimit in bytes and DeploymentLimit apply to the organization; 0 means no limit. StorageQuota and
+	// DeploymentQuota are what was set for it; 0 means the server's setting, and -1 no limit.
 	StorageLimit    int64     `json:"storageLimit"`
 	DeploymentLimit int64     `json:"deploymentLimit"`
 	StorageQuota    int64     `json:"storageQuota"`

@@ -124,7 +124,7 @@ func (s *Service) ListDeleted(ctx context.Context, p identity.Principal, orgID s
 	return list, fault.While(err, "listing deleted stacks")
 }
 
-// mayRestore reports whether a caller may restore a deleted stack: whoever administered it still may. Lists decide the
+// mayRestore reports whether a caller may restore a deleted stack: callers who administered it still may. Lists decide the
 // same with [identity.Principal.ReachOfDeleted].
 func mayRestore(tx *store.Tx, p identity.Principal, d store.DeletedStack) (bool, error) {
 	if p.Kind == identity.KindJob {

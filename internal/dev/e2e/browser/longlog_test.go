@@ -309,7 +309,7 @@ func TestLogSelection(t *testing.T) {
 
 	verdict := `document.querySelector("h1.verdict").innerText`
 	before := evaluate[string](tb, verdict)
-	tb.wait("the time that the deployment has run goes on", fmt.Sprintf("%s !== %q && /^Running for \\d+ (s|min|min \\d+ s): \\S/.test(%[1]s)", verdict, before))
+	tb.wait("the time that the deployment has run is updated", fmt.Sprintf("%s !== %q && /^Running for \\d+ (s|min|min \\d+ s): \\S/.test(%[1]s)", verdict, before))
 
 	// Of lines that are not here, the text is read.
 	tb.do("keeping what is copied", chromedp.Evaluate[chromedp.Void]("navigator.clipboard.writeText = async (text) => { window.copied = text; }"))

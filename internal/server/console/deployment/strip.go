@@ -12,7 +12,7 @@ type segment struct {
 	Name   string
 	Status string
 	Took   time.Duration
-	// Since is when a segment began that goes on; otherwise zero.
+	// Since is when the segment began if it has not ended; otherwise zero.
 	Since time.Time
 	// Share is the part of the whole time in percent, at least 2.
 	Share int

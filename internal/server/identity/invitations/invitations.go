@@ -1,6 +1,6 @@
 // Package invitations lets administrators of an organization invite users with links. A link lets its holder join
 // once, as the user who is signed in or as a new one, with the role for which it was made. The server sends no mail:
-// whoever makes a link passes it on.
+// the administrator who makes a link passes it on.
 package invitations
 
 import (

@@ -64,7 +64,7 @@ func TestDiscardBesideServers(t *testing.T) {
 	beat(time.Second)
 	err := keyring.Discard(t.Context(), db)
 	if fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "stop all servers first") {
-		t.Errorf("discarding beside a running server: %v", err)
+		t.Errorf("discarding while a server runs: %v", err)
 	}
 	open(t, db, 1)
 	for _, ago := range []time.Duration{4 * time.Minute, -time.Hour} {
