@@ -7,12 +7,16 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"workflowagent/internal/server"
 	"workflowagent/internal/settings/conffile"
 )
+
+// examineTime bounds the examination, because the owner of the database can replace it by what never ends.
+const examineTime = time.Minute
 
 // newUntouchedCommand returns the command with which configure, as root, examines the database of another user.
 func newUntouchedCommand() *cobra.Command {
@@ -35,6 +39,8 @@ func isUntouched(ctx context.Context, path string) (bool, error) {
 	if os.Geteuid() != 0 {
 		return server.Untouched(ctx, path)
 	}
+	ctx, cancel := context.WithTimeout(ctx, examineTime)
+	defer cancel()
 	out, err := exec.CommandContext(ctx, conffile.Program(), "untouched", "--", path).Output()
 	if err != nil {
 		return false, fmt.Errorf("examining the database %s: %w", path, err)
