@@ -104,9 +104,8 @@ func operations() map[string]served {
 		ListOrganizations.name: ListOrganizations, CreateOrganization.name: CreateOrganization, RenameOrganization.name: RenameOrganization,
 		ListStacks.name: ListStacks, TransferStack.name: TransferStack,
 		DeletedStacks.name: DeletedStacks, RestoreStack.name: RestoreStack, PurgeStack.name: PurgeStack,
-		ShowOrganization.name: ShowOrganization, DeleteOrganization.name: DeleteOrganization, SetQuotas.name: SetQuotas,
-		AppointAdministrator.name: AppointAdministrator,
-		WriteBackup.name:          WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored, RestoreStatus.name: RestoreStatus, RevokeRestored.name: RevokeRestored,
+		ShowOrganization.name: ShowOrganization, DeleteOrganization.name: DeleteOrganization, SetQuotas.name: SetQuotas, AppointAdministrator.name: AppointAdministrator,
+		WriteBackup.name: WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored, RestoreStatus.name: RestoreStatus, RevokeRestored.name: RevokeRestored,
 	}
 }
 
