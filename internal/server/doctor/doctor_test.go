@@ -304,11 +304,11 @@ var hostCases = []finderCase{
 		s.execute("DELETE FROM goose_db_version WHERE version_id = (SELECT MAX(version_id) FROM goose_db_version)")
 	}, "schema", toReview, []string{"back up"}},
 	{schemaNewer, "a newer schema", func(s *site) {
-		s.start()
+		s.start()()
 		s.execute("INSERT INTO oldest_programs (migration, release) VALUES (9999, 'v9.1.0')")
 	}, "schema", failed, []string{"v9.1.0"}},
 	{schemaNewer, "a schema of another program", func(s *site) {
-		s.start()
+		s.start()()
 		s.execute("UPDATE goose_db_version SET version_id = 99999 WHERE version_id = (SELECT MAX(version_id) FROM goose_db_version)")
 	}, "schema", failed, []string{"99999"}},
 	{restorePaused, "a restored database", func(s *site) {
