@@ -335,7 +335,7 @@ func child() {
 	o := store.Options{Log: storetest.Log(), BlobDir: filepath.Join(filepath.Dir(file), "blobs")}
 	if what == "restore" {
 		println("begin")
-		_, err := backup.Restore(ctx, dir, backup.Target{DSN: "sqlite:" + file, Options: o, MasterKey: keyring.Source{File: filepath.Join(filepath.Dir(file), "master-key")}})
+		_, err := backup.Restore(ctx, dir, backup.Target{DSN: "sqlite:" + file, Options: o, MasterKey: keyring.Source{File: filepath.Join(filepath.Dir(file), "master-key")}, WithoutKey: true})
 		if err != nil {
 			println(err.Error())
 			os.Exit(1)

@@ -31,6 +31,8 @@ type Target struct {
 	MasterKey keyring.Source
 	// Passphrase opens the sealed key; "" ignores that key.
 	Passphrase string
+	// WithoutKey permits to restore secrets although the key that opens them is not available.
+	WithoutKey bool
 }
 
 // Restored describes a restored backup.
@@ -105,8 +107,15 @@ func (b *stored) masterKey(ctx context.Context, report Report, to Target) (conte
 			content = existing // the master key was being replaced: both open the secrets
 		}
 	}
-	if content == nil {
+	if content == nil && (to.WithoutKey || len(report.keys) == 0) {
 		return nil, false, nil
+	}
+	if content == nil {
+		ways := fmt.Sprintf("put the master key of the installation into %s", to.MasterKey)
+		if b.manifest.Key != nil {
+			ways = "name the file with the passphrase of its master key with --key-passphrase-file"
+		}
+		return nil, false, fault.Invalid("the secrets of the backup %s cannot be decrypted without its master key: %s, or restore it without the key with --without-key", b.path, ways)
 	}
 	if err := report.keys.Check(string(content)); err != nil {
 		return nil, false, fault.Invalid("%s does not open the secrets of the backup (%v): use the master key of the installation that was backed up", to.MasterKey, err)
