@@ -11,8 +11,10 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
@@ -76,8 +78,11 @@ func Restore(ctx context.Context, dir string, to Target) (Restored, error) {
 	return Restored{Report: report, Key: key != nil}, nil
 }
 
+// equal reports whether two manifests, as they are stored, say the same.
 func equal(a, b Manifest) bool {
-	return a.Time.Equal(b.Time) && a.Blobs == b.Blobs && slices.Equal(a.Tables, b.Tables)
+	same := a.Time.Equal(b.Time)
+	a.Time, b.Time = time.Time{}, time.Time{}
+	return same && reflect.DeepEqual(a, b)
 }
 
 // masterKey returns the content of the file with the key that fits the backup, and whether the file is new. It returns
