@@ -9,10 +9,11 @@ import (
 	"workflowagent/cmd/internal/operator"
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/host/configure"
+	"workflowagent/internal/host/service"
 )
 
 func newConfigureCommand(version string, options func() config.LoadOptions) *cobra.Command {
-	o := configure.Options{Version: version}
+	o := configure.Options{Version: version, Awaited: service.Awaited}
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Write the configuration file, by questions on a terminal or by flags",

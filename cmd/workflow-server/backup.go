@@ -237,12 +237,14 @@ server with another kind of database, and of an older version.
 
 The server must not run. Start it afterwards: it then updates the schema of an older backup. If the
 backup contains the master key, --key-passphrase-file opens it. Otherwise, put the installation's
-key into its file before.`,
+key into its file before. Without the key, the command restores nothing, unless you permit it with
+--without-key.`,
 		Example: `  workflow-server restore /mnt/backups --data-dir /var/lib/workflow-server
   workflow-server restore /mnt/backups --key-passphrase-file /root/backup-passphrase`,
 		Args: operator.OneArg("the directory of the backup"),
 	}
 	file := cmd.Flags().String("key-passphrase-file", "", "file with the passphrase of the master key in the backup")
+	withoutKey := cmd.Flags().Bool("without-key", false, "restore although the master key is missing; the server needs it to start")
 	load := s.flags(cmd, "data_dir", "database", "master_key_file")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, err := load()
@@ -253,16 +255,16 @@ key into its file before.`,
 		if err != nil {
 			return err
 		}
-		r, err := server.Restore(cmd.Context(), cfg, cmd.Root().Version, args[0], passphrase, newLog(cfg, cmd.ErrOrStderr()))
+		r, err := server.Restore(cmd.Context(), cfg, cmd.Root().Version, server.RestoreRequest{Dir: args[0], Passphrase: passphrase, WithoutKey: *withoutKey}, newLog(cfg, cmd.ErrOrStderr()))
 		if err != nil {
 			return err
 		}
-		if !r.Key {
+		if !r.Key && *withoutKey {
 			sealed := ""
 			if r.Manifest.Key != nil {
-				sealed = fmt.Sprintf("; the backup contains it: age --decrypt asks for the passphrase of %s", filepath.Join(r.Path, "master-key.age"))
+				sealed = fmt.Sprintf(", which age --decrypt reads from %s with its passphrase", filepath.Join(r.Path, "master-key.age"))
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the master key is missing: before you start the server, put that of the installation into %s; without it, no secret can be decrypted%s\n", cfg.MasterKey(), sealed)
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the master key is missing: before you start the server, put that of the installation into %s%s; if it is lost, workflow-server secrets discard gives up all secrets\n", cfg.MasterKey(), sealed)
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "Restored %s: the installation is in the state of %s.\nIts server starts paused. Start it, see what to check with workflow-server restore status, and let it work again with workflow-server restore release --all.\n", r.Path, r.Manifest.Time.Format(time.RFC3339))
 		return err

@@ -70,6 +70,7 @@ func TestBackupDrill(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	h.refuses(0, 1, "not a directory", "restore", values["PASSPHRASE_FILE"])
+	h.refuses(0, 2, "--key-passphrase-file, or restore it without the key with --without-key", "restore", values["BACKUPS"])
 	if out := h.script("backup restore", values); !strings.Contains(out, "Restored "+values["BACKUPS"]) {
 		t.Errorf("got %s", out)
 	}

@@ -39,9 +39,19 @@ func isUntouched(ctx context.Context, path string) (bool, error) {
 	if os.Geteuid() != 0 {
 		return server.Untouched(ctx, path)
 	}
-	ctx, cancel := context.WithTimeout(ctx, examineTime)
+	return examine(ctx, conffile.Program(), path, examineTime)
+}
+
+// examine runs a program that examines a database, for at most the time limit.
+func examine(ctx context.Context, program, path string, limit time.Duration) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, conffile.Program(), "untouched", "--", path).Output()
+	cmd := exec.CommandContext(ctx, program, "untouched", "--", path)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		return false, fmt.Errorf("examining the database %s: %w", path, ctx.Err())
+	}
 	if err != nil {
 		return false, fmt.Errorf("examining the database %s: %w", path, err)
 	}

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -122,6 +123,31 @@ func TestFirstPollIsHeldShortly(t *testing.T) {
 	})
 	if len(prefers) < 5 || !slices.Equal(prefers[:5], []string{"wait=1", "wait=25", "wait=25", "wait=1", "wait=25"}) {
 		t.Errorf("Prefer: %q", prefers)
+	}
+}
+
+// TestServerRestarts checks that an agent polls soon again after a server that was away for 5 seconds.
+func TestServerRestarts(t *testing.T) {
+	var first time.Time
+	back := time.Duration(-1)
+	pace(t, 2*time.Minute, nil, func(_ int, r *http.Request) (*http.Response, error) {
+		if first.IsZero() {
+			first = time.Now()
+		}
+		passed := time.Since(first) - time.Minute
+		if passed >= 0 && passed < 5*time.Second {
+			return nil, errors.New("connection refused")
+		}
+		if strings.HasSuffix(r.URL.Path, "/poll") {
+			if passed > 0 && back < 0 {
+				back = passed - 5*time.Second
+			}
+			return empty("Retry-After", "1"), nil
+		}
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(`{"capabilities": []}`))}, nil
+	})
+	if back < 0 || back > 4500*time.Millisecond {
+		t.Errorf("the agent polled again %s after the server was back", back)
 	}
 }
 

@@ -27,6 +27,9 @@ const (
 	// correct the configuration, but does not have to restart the agent.
 	refusedMaxPause = 5 * time.Minute
 	renewedPause    = 10 * time.Millisecond
+	// restartPause bounds the pause after the first poll that does not reach the server, because a server restarts
+	// within seconds, and the pause before the first probe of an open circuit breaker.
+	restartPause = 2 * time.Second
 	// quickHold is the shortest plausible time for which a server holds a poll. It prevents the
 	// agent from polling in a tight loop if the server or a proxy claims to hold polls but does
 	// not.
@@ -252,7 +255,13 @@ func (p *poller) failed(ctx context.Context, token string, err error) time.Durat
 	p.errors++
 	code := protocol.StatusCode(err)
 	refusal := refusals[code]
-	pause := retry.Policy{First: a.opts.Retry.Wait, Max: a.opts.Retry.MaxWait}.Pause(p.errors-1, err)
+	policy := retry.Policy{First: a.opts.Retry.Wait, Max: a.opts.Retry.MaxWait}
+	failures := p.errors - 1
+	away := code == 0 || code >= http.StatusInternalServerError
+	if away && (failures == 0 || a.opts.Client.BreakerOpen()) {
+		policy.First, failures = min(policy.First, restartPause), 0
+	}
+	pause := policy.Pause(failures, err)
 	advice := "polling for jobs failed; retrying"
 	switch {
 	case code == http.StatusUnauthorized && !protocol.Foreign(err) && a.opts.Tokens.Refused(token):

@@ -69,8 +69,16 @@ func AdministerAlone(ctx context.Context, cfg config.Config, version, onBehalf s
 	}, nil
 }
 
+// RestoreRequest says what [Restore] restores.
+type RestoreRequest struct {
+	Dir string // a backup, or a directory of backups
+	// Passphrase and WithoutKey are those of [backup.Target].
+	Passphrase string
+	WithoutKey bool
+}
+
 // Restore restores a backup, or the newest one in a directory, to the new database of a configuration.
-func Restore(ctx context.Context, cfg config.Config, version, dir, passphrase string, log *logrus.Entry) (backup.Restored, error) {
+func Restore(ctx context.Context, cfg config.Config, version string, q RestoreRequest, log *logrus.Entry) (backup.Restored, error) {
 	wanted, dirs := sockets(cfg, os.Geteuid())
 	wanted.Version = version
 	client, err := control.Find(ctx, wanted, dirs...)
@@ -81,7 +89,8 @@ func Restore(ctx context.Context, cfg config.Config, version, dir, passphrase st
 	if !errors.Is(err, control.ErrNotRunning) {
 		return backup.Restored{}, fmt.Errorf("not restoring, because a server may be running: %w", err)
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	dir, err := filepath.Abs(q.Dir)
+	if err != nil {
 		return backup.Restored{}, fmt.Errorf("finding the backup: %w", err)
 	}
 	if err := prepareRestore(cfg); err != nil {
@@ -94,7 +103,9 @@ func Restore(ctx context.Context, cfg config.Config, version, dir, passphrase st
 	if lock != nil {
 		defer lock.Release()
 	}
-	return backup.Restore(ctx, dir, backup.Target{DSN: cfg.DSN(), Options: databaseOptions(cfg, log), MasterKey: cfg.MasterKey(), Passphrase: passphrase})
+	return backup.Restore(ctx, dir, backup.Target{
+		DSN: cfg.DSN(), Options: databaseOptions(cfg, log), MasterKey: cfg.MasterKey(), Passphrase: q.Passphrase, WithoutKey: q.WithoutKey,
+	})
 }
 
 // prepareRestore creates the data directory. If root runs this process, it becomes the owner of an existing one.

@@ -100,15 +100,15 @@ func TestBackupOfRunningServer(t *testing.T) {
 	if b := write(testConfig(t, dir)); b.Blobs != 1 || b.Key || b.Engine != "sqlite" || len(b.Problems) > 0 {
 		t.Errorf("the backup of the running server is %+v", b)
 	}
-	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), ") runs on "+dir) {
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", RestoreRequest{Dir: backups.Dir}, storetest.Log()); err == nil || !strings.Contains(err.Error(), ") runs on "+dir) {
 		t.Errorf("restoring over a running server: %v", err)
 	}
 	must.OK(t, os.Remove(filepath.Join(dir, "control.sock")))
-	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), "another workflow-server is using the database") {
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", RestoreRequest{Dir: backups.Dir}, storetest.Log()); err == nil || !strings.Contains(err.Error(), "another workflow-server is using the database") {
 		t.Errorf("restoring over a running server without its socket: %v", err)
 	}
 	must.OK(t, stop())
-	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", backups.Dir, "", storetest.Log()); err == nil || !strings.Contains(err.Error(), "server.db exists") {
+	if _, err := Restore(t.Context(), testConfig(t, dir), "v1", RestoreRequest{Dir: backups.Dir}, storetest.Log()); err == nil || !strings.Contains(err.Error(), "server.db exists") {
 		t.Errorf("restoring over an installation: %v", err)
 	}
 	write(testConfig(t, dir)) // without a server
@@ -128,7 +128,7 @@ func TestBackupOfRunningServer(t *testing.T) {
 		}
 		must.OK(t, os.Mkdir(dir, 0o700))
 		must.OK(t, os.WriteFile(filepath.Join(dir, "master-key"), kept["master-key"], 0o600))
-		restored := must.Get(Restore(t.Context(), cfg, "v1", backups.Dir, "", storetest.Log()))(t)
+		restored := must.Get(Restore(t.Context(), cfg, "v1", RestoreRequest{Dir: backups.Dir}, storetest.Log()))(t)
 		if !restored.Key {
 			t.Error("the key is not known")
 		}

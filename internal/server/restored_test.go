@@ -293,7 +293,7 @@ func TestRestoredServerWaits(t *testing.T) {
 	cfg, i.dir = configOf("restored"), filepath.Join(base, "restored")
 	must.OK(t, os.Mkdir(i.dir, 0o700))
 	must.OK(t, os.WriteFile(filepath.Join(i.dir, "master-key"), key, 0o600))
-	must.Get(Restore(t.Context(), cfg, "v1", backups.Dir, "", storetest.Log()))(t)
+	must.Get(Restore(t.Context(), cfg, "v1", RestoreRequest{Dir: backups.Dir}, storetest.Log()))(t)
 	must.OK(t, os.WriteFile(filepath.Join(i.dir, "admin-token"), token, 0o600)) // as kept by the administrator
 	i.server = must.Get(New(t.Context(), cfg, "v1", storetest.Log(), io.Discard))(t)
 	all := i.untouched()

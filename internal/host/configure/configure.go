@@ -33,6 +33,9 @@ type Options struct {
 	Set               []string // settings in the form KEY=VALUE
 
 	NoCheck bool // write the file without checking the server and the host
+
+	// Awaited, unless it is nil, reports whether an installed service is waiting for the file.
+	Awaited func(ctx context.Context, path string) bool
 }
 
 // Run writes the configuration file. If it does not, it returns an error with the reason.
@@ -137,6 +140,8 @@ func (o Options) write(ctx context.Context, path string, was, text []byte, chang
 	next := "To check everything else, run doctor. Then start the agent with run, or its service with service start."
 	if _, err := control.FindRunning(ctx, loaded.StateDirectory, ""); err == nil {
 		next = "Restart the running agent to use it. To check everything else, run doctor."
+	} else if o.Awaited != nil && o.Awaited(ctx, path) {
+		next = "The installed service, which was waiting for the file, starts the agent within seconds: see service status. To check everything else, run doctor."
 	}
 	fmt.Fprintln(o.Out, next)
 	return nil

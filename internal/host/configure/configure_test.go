@@ -129,6 +129,10 @@ func TestConfigureWithFlags(t *testing.T) {
 	if out, code, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=5"}}); code != exitOK || w.content(t) != strings.Replace(before, "jobs: 4", "jobs: 5", 1) {
 		t.Errorf("%d: %s\n%s", code, out, w.content(t))
 	}
+	awaited := func(_ context.Context, path string) bool { return path == w.file }
+	if out, _, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=7"}, Awaited: awaited}); !strings.Contains(out, "starts the agent within seconds") || strings.Contains(out, "service start") {
+		t.Errorf("a service waits: %s", out)
+	}
 	t.Setenv("PULUMI_AGENT_MAX_CONCURRENT_JOBS", "9")
 	if out, _, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=6"}}); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and overrides") {
 		t.Errorf("nothing about the environment: %s", out)

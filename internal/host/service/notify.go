@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -51,6 +52,20 @@ func AwaitConfiguration(ctx context.Context, load func() (*config.Config, error)
 		}
 	}
 	return nil, nil //nolint:nilnil // stopped before anything was configured, which is no error
+}
+
+// Awaited reports whether the machine's service is running and waiting for the configuration in a file.
+func Awaited(ctx context.Context, path string) bool {
+	o, err := Options{}.withDefaults()
+	if err != nil || o.Config != path {
+		return false
+	}
+	s, err := Open(Options{})
+	if err != nil {
+		return false
+	}
+	state, err := s.Describe(ctx)
+	return err == nil && state.PID != 0 && strings.Contains(state.Detail, WaitingForConfiguration)
 }
 
 // HasIdentity reports whether the configuration identifies the agent. A token from the sample does

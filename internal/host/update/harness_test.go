@@ -319,15 +319,26 @@ func (h *house) works(t testing.TB, version string) {
 	}
 }
 
-// said returns a program's output. It retries if the program file is still open for writing in a
-// child process that is being started.
+// said returns a program's output.
 func said(path, argument string) (string, error) {
-	for wait := time.Millisecond; ; wait *= 2 {
-		out, err := exec.Command(path, argument).Output()
-		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
-			return strings.TrimSpace(string(out)), err
+	var out []byte
+	err := whileBusy(func() (err error) {
+		out, err = exec.Command(path, argument).Output()
+		return err
+	})
+	return strings.TrimSpace(string(out)), err
+}
+
+// whileBusy repeats the start of a program while its file is still open for writing: in a child process that another
+// test is starting, which closes the file at its exec. On a busy machine, that takes seconds.
+func whileBusy(start func() error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := start()
+		if !errors.Is(err, syscall.ETXTBSY) || retry.Sleep(ctx, wait) != nil {
+			return err
 		}
-		_ = retry.Sleep(context.Background(), wait)
 	}
 }
 

@@ -230,8 +230,12 @@ func TestPlaceDuringUpdates(t *testing.T) {
 	}
 	job := filepath.Join(h.root, versionsDir, "v1.1.0", "workflow-runner")
 	writeAll(t, job, string(text), 0o755)
-	running := exec.CommandContext(t.Context(), job, "600")
-	if err := running.Start(); err != nil {
+	var running *exec.Cmd
+	if err := whileBusy(func() error {
+		running = exec.CommandContext(t.Context(), job, "600")
+		running.Args[0] = "sleep" // on some systems, one program has many names
+		return running.Start()
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for _, version := range []string{"v1.2.0", "v1.3.0", "v1.4.0"} {

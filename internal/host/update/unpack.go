@@ -254,7 +254,7 @@ func try(ctx context.Context, path, version string) error {
 	defer cancel()
 	var out []byte
 	var err error
-	for wait := time.Millisecond; ; wait *= 2 {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		cmd := exec.CommandContext(ctx, path, "version")
 		cmd.Env = []string{"PATH=/usr/bin:/bin"}
 		cmd.Dir = "/"
@@ -262,11 +262,8 @@ func try(ctx context.Context, path, version string) error {
 		out, err = cmd.Output()
 		// A child process that was forked during the copy keeps the file open for writing until its
 		// exec.
-		if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
+		if !errors.Is(err, syscall.ETXTBSY) || retry.Sleep(ctx, wait) != nil {
 			break
-		}
-		if err := retry.Sleep(ctx, wait); err != nil {
-			return err
 		}
 	}
 	if err != nil {

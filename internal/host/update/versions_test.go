@@ -9,11 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
-
-	"workflowagent/internal/retry"
 )
 
 // TestPrune checks that updates keep the current version, the previous version and any running
@@ -39,15 +35,12 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	var job *exec.Cmd
-	for wait := time.Millisecond; ; wait *= 2 {
+	if err := whileBusy(func() error {
 		job = exec.Command(runner, "600")
 		job.Args[0] = "sleep" // on some systems, one program has many names
-		if err := job.Start(); err == nil {
-			break
-		} else if !errors.Is(err, syscall.ETXTBSY) || wait > time.Second {
-			t.Fatal(err)
-		}
-		_ = retry.Sleep(t.Context(), wait)
+		return job.Start()
+	}); err != nil {
+		t.Fatal(err)
 	}
 	defer func() { _, _ = job.Process.Kill(), job.Wait() }()
 

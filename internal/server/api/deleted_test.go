@@ -1,9 +1,11 @@
 package api_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
+	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/workflow"
 )
@@ -116,5 +118,20 @@ func TestRestoreStack(t *testing.T) {
 		for _, action := range []string{"stack.deleted", "stack.restored", "stack.purged"} {
 			l.do("GET", "/api/orgs/acme/auditlogs/v2?eventFilter="+action, nil).want(200, nil).says(action)
 		}
+	})
+}
+
+// TestDeletedBeforeTheStart deletes the stack of a deployment that an agent has claimed but not started.
+func TestDeletedBeforeTheStart(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		stack := l.deployable("dev")
+		l.deploy(stack, "update")
+		_, jc := l.claim("agent")
+		l.do("DELETE", strings.TrimSuffix(stack, "/deployments")+"?force=true", nil).want(204, nil)
+		out, err := jc.Heartbeat(t.Context(), protocol.PhaseStarting)
+		if out.Started {
+			t.Error("the deployment may start")
+		}
+		wantCode(t, "asking for leave", err, http.StatusGone)
 	})
 }

@@ -30,6 +30,11 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 			t.Helper()
 			l.send(call{Method: "POST", Path: run + "/renew_lease", Body: map[string]any{"duration": 60}, Auth: "update-token " + started.Token}).want(status, nil)
 		}
+		silent := l.stack("silent") // the client of its update makes no call while the user is disabled
+		l.send(call{Method: "POST", Path: silent + "/update", Body: program(), Auth: ann}).want(200, &created)
+		var waiting struct{ Token string }
+		unheard := silent + "/update/" + created.UpdateID
+		l.send(call{Method: "POST", Path: unheard, Body: map[string]any{}, Auth: ann}).want(200, &waiting)
 		job := l.job(own, "update", ann)
 		reads := func(token, stack string, status int) {
 			t.Helper()
@@ -72,6 +77,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 
 		// With user enable, the user returns, but not what has ended. Running jobs have the rights again.
 		must.OK(t, l.identity.EnableUser(t.Context(), "ann"))
+		l.send(call{Method: "POST", Path: unheard + "/renew_lease", Body: map[string]any{"duration": 60}, Auth: "update-token " + waiting.Token}).want(403, nil).says("is no longer valid")
 		l.send(call{Method: "GET", Path: dev, Auth: ann}).want(401, nil)
 		reads("token "+exchanged.AccessToken, dev, 401)
 		reads(job, other, 200)

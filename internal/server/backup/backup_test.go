@@ -180,7 +180,7 @@ func newTarget(t *testing.T, engine string) target {
 	dir := t.TempDir()
 	to := backup.Target{
 		DSN: "sqlite:" + filepath.Join(dir, "server.db"), MasterKey: keyring.Source{File: filepath.Join(dir, "master-key")},
-		Options: store.Options{Log: storetest.Log(), BlobDir: filepath.Join(dir, "blobs")},
+		Options: store.Options{Log: storetest.Log(), BlobDir: filepath.Join(dir, "blobs")}, WithoutKey: true,
 	}
 	if engine == "postgres" {
 		to.DSN = storetest.PostgresURL(t)
@@ -440,7 +440,13 @@ func TestKeys(t *testing.T) {
 	if _, err := backup.Restore(t.Context(), s.backups, to.Target); err == nil || !strings.Contains(err.Error(), "check the passphrase") {
 		t.Errorf("a wrong passphrase: %v", err)
 	}
-	to.Passphrase = ""
+	to.Passphrase, to.WithoutKey = "", false
+	if _, err := backup.Restore(t.Context(), s.backups, to.Target); err == nil || !strings.Contains(err.Error(), "--key-passphrase-file, or restore it without the key with --without-key") {
+		t.Errorf("no passphrase: %v", err)
+	}
+	if left := must.Get(os.ReadDir(filepath.Dir(to.MasterKey.File)))(t); len(left) > 0 {
+		t.Errorf("a refused restore has left %v", left)
+	}
 	must.Get((keyring.Source{File: to.MasterKey.File, Create: true}).Load(t.Context()))(t)
 	if _, err := backup.Restore(t.Context(), s.backups, to.Target); err == nil || !strings.Contains(err.Error(), "does not open the secrets") {
 		t.Errorf("a foreign key: %v", err)
@@ -459,6 +465,12 @@ func TestKeys(t *testing.T) {
 	must.Get(foreign.MasterKey.Load(t.Context()))(t)
 	if _, err := backup.Write(t.Context(), foreign, backup.Request{Dir: s.backups, Passphrase: passphrase}, func(backup.Progress) {}); err == nil || !strings.Contains(err.Error(), "does not open the secrets of the installation") {
 		t.Errorf("sealing a foreign key: %v", err)
+	}
+	plain := s.backup(backup.Request{}).Path
+	absent := newTarget(t, "sqlite")
+	absent.WithoutKey = false
+	if _, err := backup.Restore(t.Context(), plain, absent.Target); err == nil || !strings.Contains(err.Error(), "put the master key of the installation into the file "+absent.MasterKey.File) {
+		t.Errorf("no key: %v", err)
 	}
 	q := backup.Request{Dir: s.backups, Passphrase: "short"}
 	if _, err := backup.Write(t.Context(), s.source(), q, func(backup.Progress) {}); err == nil || !strings.Contains(err.Error(), "fewer than 12") {

@@ -27,11 +27,14 @@ func Find(dir string) (string, error) {
 		return dir, nil
 	}
 	found, err := list(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fault.NotFound("no backup exists yet: the directory %s does not exist; to write the first backup, run workflow-server backup %s", dir, dir)
+	}
 	if err != nil {
 		return "", fmt.Errorf("finding the backup: %w", err)
 	}
 	if len(found) == 0 {
-		return "", fault.NotFound("%s is no backup, and contains none", dir)
+		return "", fault.NotFound("%s is no backup, and contains none; to write one, run workflow-server backup %s", dir, dir)
 	}
 	newest := found[len(found)-1]
 	if err := newest.ahead(time.Now()); err != nil {

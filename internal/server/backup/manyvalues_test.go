@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/backup"
@@ -39,5 +40,31 @@ func TestManyValues(t *testing.T) {
 				t.Errorf("allocated %d bytes for a row of %d", used, bytes)
 			}
 		})
+	}
+}
+
+// TestChangedManifest checks that a restore notices each change of a manifest since its verification.
+func TestChangedManifest(t *testing.T) {
+	made := func() backup.Manifest {
+		return backup.Manifest{Format: 1, Server: "v1", Engine: "SQLite", Time: time.Unix(1, 0), Installation: "i", Schema: []int64{1}, Key: &backup.Part{Size: 1}}
+	}
+	local := made()
+	local.Time = local.Time.UTC()
+	if !backup.EqualManifests(made(), local) {
+		t.Error("the same manifest differs")
+	}
+	for name, change := range map[string]func(m *backup.Manifest){
+		"time":         func(m *backup.Manifest) { m.Time = time.Unix(2, 0) },
+		"installation": func(m *backup.Manifest) { m.Installation = "j" },
+		"schema":       func(m *backup.Manifest) { m.Schema = []int64{1, 2} },
+		"no key":       func(m *backup.Manifest) { m.Key = nil },
+		"another key":  func(m *backup.Manifest) { m.Key.SHA256 = "x" },
+		"tables":       func(m *backup.Manifest) { m.Tables = []backup.Table{{}} },
+		"blobs":        func(m *backup.Manifest) { m.Blobs.Count = 1 },
+	} {
+		changed := made()
+		if change(&changed); backup.EqualManifests(made(), changed) {
+			t.Errorf("%s: the change is not noticed", name)
+		}
 	}
 }

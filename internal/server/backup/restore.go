@@ -11,8 +11,10 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
@@ -31,6 +33,8 @@ type Target struct {
 	MasterKey keyring.Source
 	// Passphrase opens the sealed key; "" ignores that key.
 	Passphrase string
+	// WithoutKey permits to restore secrets although the key that opens them is not available.
+	WithoutKey bool
 }
 
 // Restored describes a restored backup.
@@ -74,8 +78,11 @@ func Restore(ctx context.Context, dir string, to Target) (Restored, error) {
 	return Restored{Report: report, Key: key != nil}, nil
 }
 
+// equal reports whether two manifests, as they are stored, say the same.
 func equal(a, b Manifest) bool {
-	return a.Time.Equal(b.Time) && a.Blobs == b.Blobs && slices.Equal(a.Tables, b.Tables)
+	same := a.Time.Equal(b.Time)
+	a.Time, b.Time = time.Time{}, time.Time{}
+	return same && reflect.DeepEqual(a, b)
 }
 
 // masterKey returns the content of the file with the key that fits the backup, and whether the file is new. It returns
@@ -105,8 +112,15 @@ func (b *stored) masterKey(ctx context.Context, report Report, to Target) (conte
 			content = existing // the master key was being replaced: both open the secrets
 		}
 	}
-	if content == nil {
+	if content == nil && (to.WithoutKey || len(report.keys) == 0) {
 		return nil, false, nil
+	}
+	if content == nil {
+		ways := fmt.Sprintf("put the master key of the installation into %s", to.MasterKey)
+		if b.manifest.Key != nil {
+			ways = "name the file with the passphrase of its master key with --key-passphrase-file"
+		}
+		return nil, false, fault.Invalid("the secrets of the backup %s cannot be decrypted without its master key: %s, or restore it without the key with --without-key", b.path, ways)
 	}
 	if err := report.keys.Check(string(content)); err != nil {
 		return nil, false, fault.Invalid("%s does not open the secrets of the backup (%v): use the master key of the installation that was backed up", to.MasterKey, err)

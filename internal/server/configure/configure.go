@@ -229,7 +229,7 @@ var (
 	checks   = []string{"files", "key", "certificate", "data", "disk", "database", "rights", "schema", "server"}
 	checksOf = map[string][]string{
 		"external_url": {"dns"}, "tls_key_file": {"files", "certificate"}, "listen": {"server"}, "data_dir": {"data", "disk"},
-		"database": {"database", "rights", "schema"}, "database_password": {"database", "rights", "schema"},
+		"database": {"files", "database", "rights", "schema"}, "database_password": {"database", "rights", "schema"},
 	}
 )
 

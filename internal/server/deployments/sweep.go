@@ -176,16 +176,31 @@ func (s *Service) sweepQueue(ctx context.Context) error {
 	})
 }
 
-// textDeleted is the note of a queued deployment whose stack was deleted.
-const textDeleted = "Skipped: the stack was deleted."
+// The notes of deployments whose stack was deleted.
+const (
+	textDeleted     = "Skipped: the stack was deleted."
+	textDeletedLate = "Cancelled before its start: the stack was deleted."
+)
 
-// StackDeleted skips the queued deployments of a stack, so that none starts if the stack is restored. The caller's
-// transaction must hold the stack.
+// StackDeleted skips the queued deployments of a stack, and ends those that an agent has claimed but not started, so that
+// none starts, also if the stack is restored. The caller's transaction must hold the stack.
 func (s *Service) StackDeleted(tx *store.Tx, st store.Stack) error {
 	queued, err := tx.QueuedJobsOfStack(st.ID)
 	for _, j := range queued {
 		if err == nil {
 			err = s.skip(tx, j, workflow.ReasonCancelled, textDeleted, tx.Now())
+		}
+	}
+	if err != nil {
+		return err
+	}
+	active, err := tx.ActiveJobsOfStack(st.ID)
+	for _, j := range active {
+		if err == nil && j.Status == workflow.StatusAccepted {
+			v := verdict{event: workflow.EventFail, reason: workflow.ReasonCancelled, message: textDeletedLate, note: textDeletedLate}
+			if err = s.finish(tx, &j, v, tx.Now()); err == nil {
+				err = tx.SaveJob(j)
+			}
 		}
 	}
 	return err

@@ -99,6 +99,7 @@ func (e *examination) judge(facts store.Facts) checkup.Result {
 var connectFindings = map[database.ConnectProblem]finding{
 	database.ConnectUnreachable: databaseUnreachable, database.ConnectRefused: databaseRefused, database.ConnectNoDatabase: databaseMissing,
 	database.ConnectTLS: databaseTLS, database.ConnectStandby: databaseStandby, database.ConnectFull: databaseFull,
+	database.ConnectAddress: configInvalid,
 }
 
 func (e *examination) connectResult(err error) checkup.Result {

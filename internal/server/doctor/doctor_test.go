@@ -252,6 +252,18 @@ var hostCases = []finderCase{
 		must.OK(s.t, os.Chown(s.data(), 12345, 12345))
 		s.signIn(s.file("secret", "x"), s.authority())
 	}, "files", failed, []string{"client_secret_file of corp: ", "ca_certificate_file of corp: ", "user 12345"}},
+	{fileUnreadable, "no authority of the database", func(s *site) {
+		s.environ = []string{"WORKFLOW_SERVER_DATABASE=postgres://u@127.0.0.1:1/d?sslmode=verify-full&sslrootcert=/absent"}
+	}, "files", failed, []string{"sslrootcert in database: /absent: no such file"}},
+	{databaseTLS, "no authority of the database", func(s *site) {
+		s.environ = []string{"WORKFLOW_SERVER_DATABASE=postgres://u@127.0.0.1:1/d?sslmode=verify-full&sslrootcert=/absent"}
+	}, "database", failed, []string{"open /absent: no such file", "let the server's user read these files"}},
+	{databaseTLS, "a file that is no authority", func(s *site) {
+		s.environ = []string{"WORKFLOW_SERVER_DATABASE=postgres://u@127.0.0.1:1/d?sslrootcert=" + s.file("ca.pem", "x")}
+	}, "database", failed, []string{"add CA", "sslrootcert"}},
+	{configInvalid, "an address that cannot be parsed", func(s *site) {
+		s.environ = []string{"WORKFLOW_SERVER_DATABASE=postgres://u@127.0.0.1:1/d?target_session_attrs=x"}
+	}, "database", failed, []string{"target_session_attrs", "correct the setting database"}},
 	{configWarnings, "an unknown variable", func(s *site) { s.environ = []string{"WORKFLOW_SERVER_LISEN=x"} }, "config", toReview, []string{"WORKFLOW_SERVER_LISEN"}},
 	{urlMissing, "all addresses", func(s *site) { s.set("listen", "0.0.0.0:8800") }, "config", failed, []string{"external_url"}},
 	{fileUnreadable, "no key file", func(s *site) {
@@ -304,11 +316,11 @@ var hostCases = []finderCase{
 		s.execute("DELETE FROM goose_db_version WHERE version_id = (SELECT MAX(version_id) FROM goose_db_version)")
 	}, "schema", toReview, []string{"back up"}},
 	{schemaNewer, "a newer schema", func(s *site) {
-		s.start()
+		s.start()()
 		s.execute("INSERT INTO oldest_programs (migration, release) VALUES (9999, 'v9.1.0')")
 	}, "schema", failed, []string{"v9.1.0"}},
 	{schemaNewer, "a schema of another program", func(s *site) {
-		s.start()
+		s.start()()
 		s.execute("UPDATE goose_db_version SET version_id = 99999 WHERE version_id = (SELECT MAX(version_id) FROM goose_db_version)")
 	}, "schema", failed, []string{"99999"}},
 	{restorePaused, "a restored database", func(s *site) {

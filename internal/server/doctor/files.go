@@ -69,6 +69,13 @@ func namedFiles(c config.Config) []checkup.NamedFile {
 		{Key: "metrics_token_file", Path: c.MetricsTokenFile},
 		{Key: "backup_passphrase_file", Path: c.BackupPassphraseFile},
 	}
+	if u, err := url.Parse(string(c.Database)); err == nil && !strings.HasPrefix(c.DSN(), "sqlite:") {
+		for _, key := range []string{"sslrootcert", "sslcert", "sslkey"} {
+			if path := u.Query().Get(key); path != "system" { // the authorities of the system
+				files = append(files, checkup.NamedFile{Key: key + " in database", Path: path})
+			}
+		}
+	}
 	if c.SignInFile != "" {
 		providers, _ := openid.Load(c.SignInFile) // checkFiles reports the error
 		for _, p := range providers {

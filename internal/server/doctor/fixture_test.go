@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -89,14 +90,15 @@ func (s *site) load() (config.Config, error) {
 	return config.Load(config.LoadOptions{Flags: maps.Clone(s.flags), Environ: s.environ, Cwd: s.dir})
 }
 
-// start starts the server, and stops it when the test finishes.
-func (s *site) start() {
+// start starts the server, and stops it at a call of stop or when the test finishes. A running server ends as soon as it
+// sees that a newer program has changed its database.
+func (s *site) start() (stop func()) {
 	s.t.Helper()
-	s.startWith(nil)
+	return s.startWith(nil)
 }
 
 // startWith starts a server with further settings, which the doctor does not know.
-func (s *site) startWith(flags map[string]string) {
+func (s *site) startWith(flags map[string]string) (stop func()) {
 	s.t.Helper()
 	all := maps.Clone(s.flags)
 	maps.Copy(all, flags)
@@ -106,12 +108,14 @@ func (s *site) startWith(flags map[string]string) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- running.Run(ctx) }()
-	s.t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			s.t.Errorf("the server: %v", err)
 		}
 	})
+	s.t.Cleanup(stop)
+	return stop
 }
 
 // front is a proxy in front of a server.

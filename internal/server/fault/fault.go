@@ -6,6 +6,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Kind classifies an error for clients.
@@ -32,6 +33,8 @@ type Error struct {
 	Kind    Kind
 	Message string
 	Cause   error // logged by the server, not shown to clients; can be nil
+	// Named reports that the message begins with a name, such as a login, whose letters must not be changed.
+	Named bool
 }
 
 // Error returns the message for the client.
@@ -42,12 +45,12 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 // New returns an error of kind k.
 func New(k Kind, format string, args ...any) error {
-	return &Error{Kind: k, Message: fmt.Sprintf(format, args...)}
+	return Wrap(k, nil, format, args...)
 }
 
 // Wrap returns an error of kind k whose cause appears only in the server's log.
 func Wrap(k Kind, cause error, format string, args ...any) error {
-	return &Error{Kind: k, Message: fmt.Sprintf(format, args...), Cause: cause}
+	return &Error{Kind: k, Message: fmt.Sprintf(format, args...), Cause: cause, Named: strings.HasPrefix(format, "%s") && format != "%s"}
 }
 
 // Invalid returns an error for an invalid request; the message states the necessary change.

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -167,13 +168,14 @@ func pauseSchedules(ctx context.Context, tx *store.Tx, u store.User) (n int64, e
 	return n, nil
 }
 
-// EnableUser lets a disabled user sign in again. Earlier sessions and tokens stay invalid.
+// EnableUser lets a disabled user sign in again. Earlier sessions and tokens stay invalid, also the update tokens of
+// updates whose clients have not noticed yet that the user was disabled.
 func (s *Service) EnableUser(ctx context.Context, login string) error {
 	err := s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
 		if !u.Disabled() {
 			return fault.Conflict("%s is not disabled", login)
 		}
-		if err := tx.SetDisabled(u.ID, time.Time{}); err != nil {
+		if err := errors.Join(tx.SetDisabled(u.ID, time.Time{}), tx.EndLeases(u.ID)); err != nil {
 			return err
 		}
 		return recordMember(ctx, tx, audit.UserEnabled, "", u.ID, u.Login, nil)

@@ -17,7 +17,10 @@ import (
 const (
 	maxQuery = 1000 // bytes
 	maxHits  = 1000
-	findTime = 5 * time.Second
+	// findTime bounds a search. A busy machine with one core reads a million lines in it.
+	findTime = 20 * time.Second
+	// slotTime bounds the wait for a slot.
+	slotTime = 5 * time.Second
 	// maxFinds is the number of searches that run at the same time.
 	maxFinds = 4
 )
@@ -51,17 +54,16 @@ func (l *Store) Find(ctx context.Context, job store.Job, epoch int64, q Query) (
 	if err := CheckStream(job, epoch, 0); err != nil {
 		return Found{}, err
 	}
-	search, cancel := context.WithTimeout(ctx, findTime)
-	defer cancel()
 	select {
 	case l.finds <- struct{}{}:
 		defer func() { <-l.finds }()
-	case <-search.Done():
-		if err := ctx.Err(); err != nil {
-			return Found{}, err
-		}
+	case <-ctx.Done():
+		return Found{}, ctx.Err()
+	case <-time.After(slotTime):
 		return Found{}, fault.New(fault.KindUnavailable, "too many searches at the same time; retry later")
 	}
+	search, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
 	match, err := q.matcher() // in a slot, because compiling takes time and memory
 	if err != nil {
 		return Found{}, err

@@ -15,7 +15,7 @@ const (
 	// maxErrorText bounds the text of an [ErrorLine], in bytes.
 	maxErrorText = 400
 	// errorTime bounds the search for the first error, which delays a page.
-	errorTime = 2 * time.Second
+	errorTime = 5 * time.Second
 )
 
 // ErrorLine is a line that states an error.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"workflowagent/internal/retry"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -57,7 +58,7 @@ func (s *Service) Delete(ctx context.Context, p identity.Principal, st store.Sta
 	if err != nil || s.keepDeleted > 0 {
 		return err
 	}
-	if err := s.purge(ctx, store.DeletedStack{StackID: st.ID, OrgID: st.OrgID}, nil); err != nil {
+	if err := s.purge(ctx, store.DeletedStack{StackID: st.ID, OrgID: st.OrgID}, atOnce, nil); err != nil {
 		s.log.WithError(err).WithField("stack", st.Ref()).Warn("removing a deleted stack's data failed; the server will remove it later")
 	}
 	return nil
@@ -236,7 +237,7 @@ func (s *Service) Purge(ctx context.Context, p identity.Principal, orgID, id str
 	if err != nil {
 		return err
 	}
-	return s.purge(ctx, d, func(tx *store.Tx) error {
+	return s.purge(ctx, d, atOnce, func(tx *store.Tx) error {
 		d, err := restorable(tx, p, orgID, id)
 		if err != nil {
 			return err
@@ -259,7 +260,7 @@ func (s *Service) PurgeDeleted(ctx context.Context, before time.Time) (int, erro
 			return purged, errors.Join(append(errs, fault.While(err, "searching for deleted stacks to purge"))...)
 		}
 		for _, d := range due {
-			err := s.purge(ctx, d, func(tx *store.Tx) error {
+			err := s.purge(ctx, d, retry.Paced, func(tx *store.Tx) error {
 				cur, err := tx.DeletedStack(d.StackID)
 				if err == nil && !cur.Purged && !cur.DeletedAt.Before(before) {
 					err = store.ErrNotFound // it was restored, and deleted again
@@ -285,11 +286,16 @@ const mostProblems = 10
 // purgedPerWrite is the maximum number of rows removed in one transaction, which blocks other writers.
 const purgedPerWrite = 500
 
-// purge removes a deleted stack and its data in several transactions. begin, unless it is nil, is called in the first
-// one, after which the stack can no longer be restored.
-func (s *Service) purge(ctx context.Context, d store.DeletedStack, begin func(tx *store.Tx) error) error {
-	owner := scope.Stack(d.OrgID, d.StackID)
-	err := s.db.Write(ctx, owner, func(tx *store.Tx) error {
+// atOnce does a piece of work that a caller waits for. [retry.Paced] is its counterpart in the background.
+func atOnce(_ context.Context, work func() error) error { return work() }
+
+// purge removes a deleted stack and its data in several pieces, which do calls. begin, unless it is nil, is called in the
+// first one, after which the stack can no longer be restored.
+func (s *Service) purge(ctx context.Context, d store.DeletedStack, do func(context.Context, func() error) error, begin func(tx *store.Tx) error) error {
+	write := func(change func(*store.Tx) error) error {
+		return do(ctx, func() error { return s.db.Write(ctx, scope.Stack(d.OrgID, d.StackID), change) })
+	}
+	err := write(func(tx *store.Tx) error {
 		if begin != nil {
 			if err := begin(tx); err != nil {
 				return err
@@ -298,7 +304,7 @@ func (s *Service) purge(ctx context.Context, d store.DeletedStack, begin func(tx
 		return tx.MarkPurged(d.StackID)
 	})
 	for done := false; err == nil && !done; {
-		err = s.db.Write(ctx, owner, func(tx *store.Tx) (err error) {
+		err = write(func(tx *store.Tx) (err error) {
 			if done, err = tx.DeleteUpdates(d.StackID, purgedPerWrite); err == nil && done {
 				err = tx.PurgeStack(d.StackID)
 			}
@@ -308,7 +314,7 @@ func (s *Service) purge(ctx context.Context, d store.DeletedStack, begin func(tx
 	if err != nil {
 		return err
 	}
-	if err := s.db.Blobs().Delete(ctx, states.StackBlobs(d.StackID)); err != nil {
+	if err := do(ctx, func() error { return s.db.Blobs().Delete(ctx, states.StackBlobs(d.StackID)) }); err != nil {
 		s.log.WithError(err).WithField("stack", d.StackID).Warn("removing a purged stack's states failed; the server will remove them later")
 	}
 	return nil

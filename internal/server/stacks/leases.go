@@ -158,6 +158,9 @@ func (s *Service) UpdateOfToken(ctx context.Context, token, id, org, project, na
 	if err != nil {
 		return store.Update{}, fmt.Errorf("looking up an update: %w", err)
 	}
+	if Status(u.Status) == Running && len(u.LeaseHash) == 0 { // its user was disabled meanwhile
+		return store.Update{}, errLeaseLost
+	}
 	if !holdsToken(u, token) {
 		return store.Update{}, fault.Forbidden("the token is for another update")
 	}

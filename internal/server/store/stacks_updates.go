@@ -209,6 +209,14 @@ func (tx *Tx) ExpiredUpdates(now time.Time) ([]Update, error) {
 	return updates.All(tx.Tx, `WHERE status = 'running' AND lease_expires_at < $1 ORDER BY lease_expires_at`, now)
 }
 
+// EndLeases makes the update tokens of a user's running updates invalid, except those of deployments that the user has
+// requested, which have their own rights.
+func (tx *Tx) EndLeases(userID string) error {
+	_, err := tx.Exec(`UPDATE updates SET lease_hash = $2 WHERE status = 'running' AND requested_by = $1 AND token_id = ''
+		AND NOT EXISTS (SELECT 1 FROM deployments d WHERE d.id = updates.deployment_id AND d.requested_by = $1)`, userID, []byte{})
+	return err
+}
+
 // DeleteUpdates removes up to limit batches of events and updates of a stack, which is being purged. done reports whether none
 // remain.
 func (tx *Tx) DeleteUpdates(stackID string, limit int) (done bool, err error) {

@@ -368,3 +368,22 @@ func TestForget(t *testing.T) {
 		t.Errorf("%d deployments, %v", n, err)
 	}
 }
+
+// TestResumeForADisabledUser checks that a schedule is not resumed on behalf of a user who can no longer deploy.
+func TestResumeForADisabledUser(t *testing.T) {
+	s := newSite(t)
+	st := s.stack("dev")
+	id := s.cron(st, "* * * * *")
+	s.must(s.triggers.Pause(t.Context(), st, id, true))
+	s.must(s.db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		u, err := tx.UserByLogin("admin")
+		return errors.Join(err, tx.SetDisabled(u.ID, tx.Now()))
+	}))
+	err := s.triggers.Pause(t.Context(), st, id, false)
+	if fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "admin, on whose behalf this happens, is disabled; change the schedule") {
+		t.Errorf("resuming: %v", err)
+	}
+	if !s.schedule(st, id).Paused {
+		t.Error("the schedule is not paused")
+	}
+}

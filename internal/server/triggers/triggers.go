@@ -228,6 +228,13 @@ func (s *Service) Pause(ctx context.Context, st store.Stack, id string, paused b
 		if err != nil || c.Paused == paused {
 			return err
 		}
+		if !paused {
+			if _, err := identity.ActAs(tx, st, identity.Actor(c.Actor)); fault.KindOf(err) == fault.KindForbidden {
+				return fault.Conflict("the schedule cannot be resumed: %v; change the schedule, so that it runs on your behalf", err)
+			} else if err != nil {
+				return err
+			}
+		}
 		c.Paused, c.ModifiedAt = paused, tx.Now()
 		if !paused && c.Cron != "" {
 			if err := arm(&c, c.ModifiedAt); err != nil {

@@ -139,6 +139,9 @@ func (s *Supervision) now() (line string, alive bool) {
 	return getLine(), getAlive == nil || getAlive()
 }
 
+// lineEvery is the longest time after which systemd knows a new status.
+const lineEvery = 2 * time.Second
+
 // notify reports to systemd that the service is ready. It then regularly reports the status and,
 // while the program is alive, the watchdog's signal. When ctx is canceled, notify reports that the
 // service is stopping and returns. If no service manager is listening, it does nothing.
@@ -154,9 +157,12 @@ func (s *Supervision) notify(ctx context.Context) {
 	if !watched {
 		interval = time.Minute
 	}
-	for retry.Sleep(ctx, min(interval/3, 10*time.Second)) == nil {
+	interval = min(interval/3, 10*time.Second)
+	signalled := time.Now()
+	for retry.Sleep(ctx, min(interval, lineEvery)) == nil {
 		line, alive := s.now()
-		if watched && alive {
+		if watched && alive && time.Since(signalled) >= interval {
+			signalled = time.Now()
 			_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog) // the next signal can succeed
 		}
 		if line != reported {

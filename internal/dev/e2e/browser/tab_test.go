@@ -27,7 +27,7 @@ import (
 var axe string
 
 // patience bounds the wait for a condition on a page.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // tab is a tab with its own profile. A message on the browser's console, a violation of the
 // page's policy and a request to another server fail the test.

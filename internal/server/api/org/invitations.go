@@ -40,10 +40,13 @@ type invitationBody struct {
 func (i *invitationRoutes) list(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 	list, err := i.invitations.List(r.Context(), o.ID)
 	now := time.Now()
-	return web.Answer(w, r, map[string]any{"invites": web.Each(list, func(v store.Invitation) invitationBody {
+	return web.Answer(w, r, map[string]any{"invites": web.Each(list, func(v invitations.Listed) invitationBody {
 		status := "pending"
-		if invitations.Expired(v, now) {
+		switch {
+		case invitations.Expired(v.Invitation, now):
 			status = "expired"
+		case v.Void:
+			status = "void"
 		}
 		return invitationBody{
 			ID: v.ID, Email: v.Invitee, Role: v.Role, SentAt: web.Unix(v.CreatedAt), SentBy: web.MemberInfo(v.Inviter, v.Inviter, ""),

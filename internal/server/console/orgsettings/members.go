@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/store"
 )
 
@@ -39,7 +40,7 @@ type membersModel struct {
 	First, Next string // paths of other pages
 	Login, Role string // the form
 	// Invitations are those that wait, for administrators.
-	Invitations []store.Invitation
+	Invitations []invitations.Listed
 	Now         time.Time
 }
 

@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/assets"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
 )
 
 // Answer is the response to a form.
@@ -46,13 +48,15 @@ func Correctable(err error) (message string, ok bool) {
 	return Sentence(err), true
 }
 
-// Sentence returns the message of an error for visitors, as a sentence. It does not change a name at the beginning that
-// is no word, such as an address or a key.
+// Sentence returns the message of an error for visitors, as a sentence. It does not change a name at the beginning, such
+// as a login, an address or a key.
 func Sentence(err error) string {
+	failure, _ := errors.AsType[*fault.Error](err)
+	named := failure != nil && failure.Named
 	status, text := web.Classify(err)
 	text = cmp.Or(text, http.StatusText(status))
 	begin, _, _ := strings.Cut(text, " ")
-	if !strings.ContainsFunc(strings.TrimRight(begin, ",:;."), func(r rune) bool { return !unicode.IsLetter(r) && r != '-' && r != '\'' }) {
+	if !named && !strings.ContainsFunc(strings.TrimRight(begin, ",:;."), func(r rune) bool { return !unicode.IsLetter(r) && r != '-' && r != '\'' }) {
 		first, size := utf8.DecodeRuneInString(text)
 		text = string(unicode.ToUpper(first)) + text[size:]
 	}

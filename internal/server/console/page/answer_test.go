@@ -19,4 +19,8 @@ func TestSentence(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
+	named := fault.While(fault.Conflict("%s is disabled", "alice"), "inviting a user")
+	if got := Sentence(named); got != "alice is disabled." {
+		t.Errorf("a login became %q", got)
+	}
 }

@@ -317,9 +317,9 @@ func (l list) poolOptions() []view.Option {
 var initiators = []view.Option{
 	{Text: "Started by anything"},
 	{Value: deployments.InitiatorConsole, Text: "Console"},
-	{Value: "cli", Text: "CLI"},
+	{Value: "cli", Text: "Another CLI"},
 	{Value: "api", Text: "API"},
-	{Value: "automation-api", Text: "Automation API"},
+	{Value: view.FromCLI, Text: view.Initiator(view.FromCLI)},
 	{Value: "schedule", Text: "Schedule"},
 	{Value: "webhook", Text: "Webhook of a stack"},
 	{Value: vcs.InitiatorPush, Text: "Git push"},

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -99,4 +100,20 @@ func TestPendingDeployments(t *testing.T) {
 		"web/a #2": {"3rd queued"},
 		"web/b #2": {"2nd of its stack queued"},
 	})
+}
+
+// TestInitiator checks that the list does not say that the Automation API has started what the pulumi CLI has: the CLI
+// sends the same name for both.
+func TestInitiator(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("web", "a")
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/api/stacks/acme/web/a/deployments", strings.NewReader(`{"operation": "preview"}`)))(t)
+	req.Header.Set("Authorization", "token "+s.Token)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Pulumi-Deployment-Initiator", "automation-api")
+	res := must.Get(http.DefaultClient.Do(req))(t)
+	_ = res.Body.Close()
+	if list := deployments(t, s.SignIn(), "/acme/-/deployments"); len(list) != 1 || !strings.Contains(list[0], "admin (pulumi CLI or Automation API)") {
+		t.Errorf("status %d, list %q", res.StatusCode, list)
+	}
 }

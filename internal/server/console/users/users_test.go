@@ -97,7 +97,7 @@ func TestLeaver(t *testing.T) {
 	s.post(all+"/admin/disable", http.StatusUnprocessableEntity, url.Values{"to": {"bob"}}, "last administrator of the server")
 	s.post(one+"/disable", http.StatusUnprocessableEntity, url.Values{"to": {"none"}}, `&#34;none&#34; does not exist`, `value="none"`)
 	s.post(one+"/delete", http.StatusUnprocessableEntity, url.Values{"confirm": {"bob"}}, "This is not the login of the user.")
-	s.post(one+"/delete", http.StatusUnprocessableEntity, url.Values{"confirm": {"ann"}}, "Ann owns 1 stack; name the user who takes over.")
+	s.post(one+"/delete", http.StatusUnprocessableEntity, url.Values{"confirm": {"ann"}}, "ann owns 1 stack; name the user who takes over.")
 	s.post(one+"/hand-over", http.StatusUnprocessableEntity, url.Values{}, "Name the user who takes over")
 
 	s.post(one+"/disable", http.StatusSeeOther, url.Values{})

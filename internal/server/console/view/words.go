@@ -28,3 +28,15 @@ func Options[T ~string](all string, values []T) []Option {
 	}
 	return out
 }
+
+// FromCLI is the initiator of deployments that the pulumi CLI starts. It sends the same for the Automation API, which runs
+// it, so the two cannot be told apart.
+const FromCLI = "automation-api"
+
+// Initiator returns what started a deployment, in words.
+func Initiator(name string) string {
+	if name == FromCLI {
+		return "pulumi CLI or Automation API"
+	}
+	return name
+}

@@ -381,10 +381,13 @@ func (s *site) due() (n int) {
 // poll polls all repositories once.
 func (s *site) poll() {
 	s.t.Helper()
-	var before time.Time
+	before := map[string]time.Time{} // by id
 	s.must(s.db.Write(s.t.Context(), scope.Server(), func(tx *store.Tx) error {
-		before = tx.Now()
-		return tx.PollReposNow("", before)
+		repos, err := tx.Repos(s.id)
+		for _, r := range repos {
+			before[r.ID] = r.PolledAt
+		}
+		return errors.Join(err, tx.PollReposNow("", tx.Now()))
 	}))
 	s.work(s.dispatch.Poll, "a poll", func() bool {
 		polled := false
@@ -394,7 +397,7 @@ func (s *site) poll() {
 			repos, err3 := tx.Repos(s.id)
 			polled = len(find) == 0 && len(due) == 0
 			for _, r := range repos {
-				polled = polled && (!r.PolledAt.Before(before) || r.Problem != "")
+				polled = polled && (!r.PolledAt.Equal(before[r.ID]) || r.Problem != "")
 			}
 			return errors.Join(err, err2, err3)
 		}))

@@ -111,10 +111,28 @@ func record(ctx context.Context, tx *store.Tx, action audit.Action, i store.Invi
 	return audit.Record(ctx, tx, audit.Entry{OrgID: i.OrgID, Action: action, Subject: audit.Subject{Kind: "invitation", ID: i.ID, Name: i.Invitee}, Detail: detail})
 }
 
+// Listed is an invitation in a list.
+type Listed struct {
+	store.Invitation
+	// Void reports that the link lets no user join, because the maker no longer administers the organization.
+	Void bool
+}
+
 // List returns the invitations of an organization that were neither used nor revoked, newest first. It contains
 // expired ones for 30 days.
-func (s *Service) List(ctx context.Context, orgID string) ([]store.Invitation, error) {
-	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Invitation, error) { return tx.Invitations(orgID, Most) })
+func (s *Service) List(ctx context.Context, orgID string) ([]Listed, error) {
+	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]Listed, error) {
+		found, err := tx.Invitations(orgID, Most)
+		list := make([]Listed, len(found))
+		for n, i := range found {
+			may, err := mayInvite(tx, i)
+			if err != nil {
+				return nil, err
+			}
+			list[n] = Listed{i, !may}
+		}
+		return list, err
+	})
 	return list, fault.While(err, "listing invitations")
 }
 

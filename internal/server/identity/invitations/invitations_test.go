@@ -167,7 +167,7 @@ func TestRefusedInvitations(t *testing.T) {
 		h.age(2 * time.Hour)
 		h.refused(expired, fault.KindNotFound, "expired")
 		must.OK(t, h.Sweep(t.Context()))
-		if list := must.Get(h.List(t.Context(), h.acme.ID))(t); len(list) != 1 || !invitations.Expired(list[0], time.Now()) {
+		if list := must.Get(h.List(t.Context(), h.acme.ID))(t); len(list) != 1 || !invitations.Expired(list[0].Invitation, time.Now()) {
 			t.Errorf("the expired invitation is missing in the list: %+v", list)
 		}
 		h.age(31 * 24 * time.Hour)
@@ -189,12 +189,19 @@ func TestInvitersWithoutRights(t *testing.T) {
 		before := h.principal("ann")
 		must.OK(t, h.ids.SetRole(t.Context(), h.acme, "ann", identity.RoleMember))
 		h.refused(secret, fault.KindForbidden, "ann, who made the invitation, no longer administers acme")
+		void := func() bool { return must.Get(h.List(t.Context(), h.acme.ID))(t)[0].Void }
+		if !void() {
+			t.Error("the list does not say that the link lets no user join")
+		}
 		// A request that was admitted before makes none either, and a member makes none.
 		if _, _, err := h.Make(t.Context(), before, h.acme, invitations.Spec{Role: identity.RoleMember}); fault.KindOf(err) != fault.KindForbidden {
 			t.Errorf("an invitation of a member: %v", err)
 		}
 		must.OK(t, h.ids.SetRole(t.Context(), h.acme, "ann", identity.RoleAdmin))
 		must.Get(h.Find(t.Context(), secret))(t)
+		if void() {
+			t.Error("the list says that the link of an administrator lets no user join")
+		}
 		must.OK(t, h.ids.RemoveMember(t.Context(), h.acme, "ann"))
 		h.refused(secret, fault.KindForbidden, "no longer administers")
 		must.Get(h.ids.AddMember(t.Context(), h.acme, "ann", identity.RoleAdmin))(t)

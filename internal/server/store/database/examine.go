@@ -67,6 +67,7 @@ const (
 	ConnectTLS         ConnectProblem = "TLS"
 	ConnectStandby     ConnectProblem = "standby" // read-only
 	ConnectFull        ConnectProblem = "full"    // too many connections
+	ConnectAddress     ConnectProblem = "address" // it cannot be parsed
 )
 
 // ConnectError is an error of connecting to a database.
@@ -89,9 +90,9 @@ func Examine(ctx context.Context, dsn string, opts Options) (Facts, error) {
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		return examineSQLite(ctx, path, opts)
 	}
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return Facts{}, fmt.Errorf("parsing the database address: %w", err) // pgx redacts the password
+	cfg, failed := parse(dsn)
+	if failed != nil {
+		return Facts{}, failed
 	}
 	return examinePostgres(ctx, cfg, opts)
 }

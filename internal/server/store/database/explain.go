@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -47,6 +48,21 @@ func advise(err error, cfg *pgx.ConnConfig) string {
 		return "the database is starting, stopping or recovering: try again when it is ready"
 	}
 	return adviseTLS(err, text)
+}
+
+// parse parses the address of a PostgreSQL database. pgx redacts the password in its message. For TLS, pgx reads the files
+// that the address names.
+func parse(dsn string) (*pgx.ConnConfig, *ConnectError) {
+	cfg, err := pgx.ParseConfig(dsn)
+	if err == nil {
+		return cfg, nil
+	}
+	cause := cmp.Or(errors.Unwrap(err), err) // without the address
+	e := &ConnectError{ConnectAddress, "correct the setting database", fmt.Errorf("parsing the database address: %w", cause)}
+	if strings.Contains(err.Error(), "failed to configure TLS") {
+		e.Problem, e.Advice = ConnectTLS, "correct sslmode, sslrootcert, sslcert and sslkey in the setting database, and let the server's user read these files"
+	}
+	return nil, e
 }
 
 // adviseAccess explains a refusal by pg_hba.conf, whose reason only the text states.

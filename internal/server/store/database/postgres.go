@@ -53,10 +53,9 @@ func (t Timeouts) orDefault() Timeouts {
 }
 
 func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		// pgx redacts the password in its own message.
-		return nil, fmt.Errorf("parsing the database address: %w", err)
+	cfg, failed := parse(dsn)
+	if failed != nil {
+		return nil, fmt.Errorf("%s: %w", failed.Advice, failed)
 	}
 	conns := opts.MaxConns
 	if conns <= 0 {

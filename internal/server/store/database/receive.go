@@ -302,9 +302,9 @@ func finishSQLite(ctx context.Context, db *sql.DB) error {
 }
 
 func receivePostgres(ctx context.Context, dsn string, opts Options, schema []int64, fill func(*Receiver) error) (err error) {
-	cfg, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return fmt.Errorf("parsing the database address: %w", err) // pgx redacts the password
+	cfg, failed := parse(dsn)
+	if failed != nil {
+		return fmt.Errorf("%s: %w", failed.Advice, failed)
 	}
 	db := newPool(connectTo(cfg, migrationTime), 2)
 	defer func() { err = errors.Join(explain(err, cfg), db.Close()) }()
