@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -53,6 +54,9 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 			if may, err := p.StillAdministers(tx, o.ID); err != nil || !may {
 				return cmp.Or(err, fault.Forbidden("%s may no longer transfer stack %s: only an administrator of %s may do this", p.Name(), st.Ref(), o.Name))
 			}
+		}
+		if err := recovery.CheckTransfer(tx, st.OrgID, to.ID); err != nil {
+			return err
 		}
 		held, err := tx.HeldInOrganization(cur.ID)
 		if err != nil {
