@@ -83,7 +83,10 @@ func (s *Service) createOrganization(ctx context.Context, q NewOrganization) (Or
 }
 
 func (s *Service) renameOrganization(ctx context.Context, q NewName) (Organization, error) {
-	o, err := s.Identity.RenameOrganization(ctx, q.Name, q.To)
+	o, err := s.Identity.Named(ctx, q.Name)
+	if err == nil {
+		o, err = s.Identity.RenameOrganization(ctx, o.ID, q.To)
+	}
 	if err != nil {
 		return Organization{}, err
 	}

@@ -236,7 +236,7 @@ func (s *Service) sweepBlocked(ctx context.Context) error {
 	}
 	var errs []error
 	for _, st := range blocked {
-		errs = append(errs, s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error { return release(tx, st) }))
+		errs = append(errs, s.db.Write(ctx, st.Scope().Remaining(), func(tx *store.Tx) error { return release(tx, st) }))
 	}
 	return errors.Join(errs...)
 }

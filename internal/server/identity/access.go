@@ -302,6 +302,25 @@ func MayAdminister(tx *store.Tx, userID, tokenID, orgID string) (bool, error) {
 	return ok && !expired(c.ExpiresAt, c.Now) && p.CanAdminOrg(orgID), nil
 }
 
+// Keeps reports whether a caller has not lost a role that it had before.
+func (p Principal) Keeps(before Principal) bool {
+	for org, role := range before.Roles {
+		if p.Roles[org] != role {
+			return false
+		}
+	}
+	return p.User.SiteAdmin || !before.User.SiteAdmin
+}
+
+// StillAdministers reports whether a caller has not lost the administration of an organization meanwhile. The operator
+// always has it.
+func (p Principal) StillAdministers(tx *store.Tx, orgID string) (bool, error) {
+	if p.operator {
+		return true, nil
+	}
+	return MayAdminister(tx, p.User.ID, p.TokenID, orgID)
+}
+
 // TokenMay reports whether a token's holder still has an ability on a stack. A deleted token has
 // none. An expired token keeps its abilities, because a clock must not interrupt work that has begun.
 func TokenMay(tx *store.Tx, tokenID, stackID string, need Ability) (bool, error) {

@@ -86,14 +86,14 @@ func taken(name string) error {
 // RenameOrganization changes the name of an organization, which its former name still finds: the secrets in
 // stored states, programs, and running clients name it. The subjects of identity tokens contain the new name at
 // once.
-func (s *Service) RenameOrganization(ctx context.Context, name, to string) (o store.Organization, err error) {
+func (s *Service) RenameOrganization(ctx context.Context, id, to string) (o store.Organization, err error) {
 	if err := checkOrgName(to); err != nil {
 		return o, fault.Invalid("%v", err)
 	}
-	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		before, err := tx.OrganizationByName(name)
+	err = s.db.Write(ctx, scope.Server().And(scope.Organization(id)), func(tx *store.Tx) error {
+		before, err := tx.Organization(id)
 		if err != nil {
-			return store.IfMissing(err, noOrganization(name))
+			return store.IfMissing(err, fault.NotFound("the organization does not exist any more"))
 		}
 		if before.Name == to {
 			return fault.Invalid("the organization already has the name %q", to)

@@ -345,7 +345,11 @@ func TestRenameOrganization(t *testing.T) {
 		must.OK(t, s.SetDefaultOrg(t.Context(), must.Get(s.UserByLogin(t.Context(), "ann"))(t).ID, "acme"))
 		rename := func(name, to string, want fault.Kind) {
 			t.Helper()
-			if o, err := s.RenameOrganization(t.Context(), name, to); fault.KindOf(err) != want || err == nil && o.Name != to {
+			o, err := s.Named(t.Context(), name)
+			if err == nil {
+				o, err = s.RenameOrganization(t.Context(), o.ID, to)
+			}
+			if fault.KindOf(err) != want || err == nil && o.Name != to {
 				t.Errorf("renaming %s to %s: %+v, %v; want an error of kind %q", name, to, o, err, want)
 			}
 		}

@@ -87,7 +87,7 @@ func (s *Service) purgeStack(ctx context.Context, id, stack string) error {
 }
 
 func (s *Service) write(ctx context.Context, owners scope.Set, fn func(tx *store.Tx) error) error {
-	return fault.While(s.db.Write(ctx, owners, fn), "removing what a deleted organization stored")
+	return fault.While(s.db.Write(ctx, owners.Remaining(), fn), "removing what a deleted organization stored")
 }
 
 // each removes what belongs to a deleted organization, a page at a time, until nothing of it remains.

@@ -104,16 +104,17 @@ func load(tx *store.Tx) (*Restored, error) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return nil, fmt.Errorf("reading whether the installation was restored: %w", err)
 	}
+	orgs, err := tx.Organizations()
+	if err != nil {
+		return nil, err
+	}
 	kept := r.Organizations[:0]
 	for _, o := range r.Organizations {
-		found, err := tx.Organization(o.ID)
-		if errors.Is(err, store.ErrNotFound) {
+		i := slices.IndexFunc(orgs, func(found store.Organization) bool { return found.ID == o.ID })
+		if i < 0 {
 			continue // deleted since
 		}
-		if err != nil {
-			return nil, err
-		}
-		o.Name = found.Name
+		o.Name = orgs[i].Name
 		kept = append(kept, o)
 	}
 	r.Organizations = kept
@@ -152,4 +153,18 @@ func CheckResume(tx *store.Tx, orgID string) error {
 		return fault.Conflict("the organization is paused, because the server was restored from a backup: release it, on its page \"Restore\" or with: workflow-server restore release %s", o.Name)
 	}
 	return nil
+}
+
+// CheckTransfer returns an error if a stack would move between an organization that waits for its release and one that
+// does not: it could be deployed before the release, or escape from what is checked before it.
+func CheckTransfer(tx *store.Tx, from, to string) error {
+	r, err := load(tx)
+	if err != nil || r == nil || r.Waits(from) == r.Waits(to) {
+		return err
+	}
+	waiting := r.organization(from)
+	if r.Waits(to) {
+		waiting = r.organization(to)
+	}
+	return fault.Conflict("the organization %s is paused, because the server was restored from a backup: release it before you transfer stacks, on its page \"Restore\" or with: workflow-server restore release %s", waiting.Name, waiting.Name)
 }

@@ -118,6 +118,10 @@ func list(tx *store.Tx, r *Restored) error {
 	if err := listUnfinished(tx); err != nil {
 		return err
 	}
+	// The clock can have been ahead when tokens were created, and must not make them look newer than the backup.
+	if err := tx.LimitTokenAges(r.Backup); err != nil {
+		return err
+	}
 	return r.save(tx)
 }
 
@@ -167,7 +171,7 @@ func (s *Service) endUnfinished(ctx context.Context, r Restored) error {
 			if err == nil {
 				err = s.deployments.Cancel(ctx, st, u.DeploymentID, fmt.Sprintf("%s of %s: it may have run since", By, at), false)
 			}
-			if err != nil && fault.KindOf(err) != fault.KindConflict { // another server has ended it
+			if err != nil && fault.KindOf(err) != fault.KindConflict && fault.KindOf(err) != fault.KindNotFound { // another server has ended it, or its organization is deleted
 				return err
 			}
 			cancelled++

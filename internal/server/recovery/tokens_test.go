@@ -135,3 +135,29 @@ func TestTokens(t *testing.T) {
 		}))
 	})
 }
+
+// TestTokensFromTheFuture revokes tokens of the backup that were created while the clock was ahead.
+func TestTokensFromTheFuture(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		restored(t, db)
+		ids := identity.New(db, storetest.Log())
+		revoker := pools.Revoker{Identity: ids, Pools: pools.New(db, storetest.Log())}
+		insert := func(id string, created time.Time) {
+			t.Helper()
+			must.OK(t, db.Write(t.Context(), scope.User("ann"), func(tx *store.Tx) error {
+				return tx.InsertToken(store.Token{ID: id, Hash: []byte(id), Kind: store.PersonalToken, UserID: "ann", CreatedAt: created})
+			}))
+		}
+		insert("ahead", backupTime.Add(2*time.Hour))
+		must.OK(t, recovery.New(db, &queues{paused: map[string]bool{}}, storetest.Log()).Begin(t.Context()))
+		insert("new", backupTime.Add(time.Hour))
+		got := must.Get(recovery.RevokeTokens(t.Context(), db, revoker, identity.Operator(), "", recovery.TokenKinds()))(t)
+		if want := (recovery.Revoked{recovery.AccessTokens: 1}); !maps.Equal(got, want) {
+			t.Errorf("revoked %v, want %v", got, want)
+		}
+		must.OK(t, db.Read(t.Context(), func(tx *store.Tx) error {
+			_, err := tx.TokenByID("new")
+			return err
+		}))
+	})
+}

@@ -172,7 +172,7 @@ func (s *Service) Restore(ctx context.Context, p identity.Principal, orgID, id, 
 			return st, cmp.Or(gone, err)
 		}
 	}
-	err = s.db.Write(ctx, scope.Stack(d.OrgID, d.StackID), func(tx *store.Tx) error {
+	err = s.db.Write(ctx, scope.Organization(d.OrgID).Shared().And(scope.Stack(d.OrgID, d.StackID)), func(tx *store.Tx) error {
 		d, err := restorable(tx, p, orgID, id)
 		if err != nil {
 			return err

@@ -140,7 +140,7 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 		}
 	}
 	var st store.Stack
-	err := s.db.Write(ctx, scope.Stack(n.Org.ID, n.ID), func(tx *store.Tx) (err error) {
+	err := s.db.Write(ctx, scope.Organization(n.Org.ID).Shared().And(scope.Stack(n.Org.ID, n.ID)), func(tx *store.Tx) (err error) {
 		if st, err = s.CreateIn(ctx, tx, p, n); err == nil && initial != nil {
 			err = initial.in(tx)
 		}

@@ -1,6 +1,7 @@
 package stacks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -8,6 +9,7 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
@@ -46,6 +48,15 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 	_, err = s.replaceState(ctx, p, st.ID, owners, KindRename, state, func(tx *store.Tx, cur *store.Stack) error {
 		if cur.Version != st.Version+1 || cur.OrgID != st.OrgID || cur.Name != st.Name || cur.Project != st.Project {
 			return fault.Conflict("the stack changed while it was being transferred; try again")
+		}
+		for _, o := range []store.Organization{{ID: st.OrgID, Name: st.OrgName}, to} {
+			// The caller can lose its rights while a large state is rewritten.
+			if may, err := p.StillAdministers(tx, o.ID); err != nil || !may {
+				return cmp.Or(err, fault.Forbidden("%s may no longer transfer stack %s: only an administrator of %s may do this", p.Name(), st.Ref(), o.Name))
+			}
+		}
+		if err := recovery.CheckTransfer(tx, st.OrgID, to.ID); err != nil {
+			return err
 		}
 		held, err := tx.HeldInOrganization(cur.ID)
 		if err != nil {

@@ -262,7 +262,7 @@ type Credential struct {
 	Now   time.Time         // database time
 }
 
-// CredentialByHash returns the token with this SHA-256 hash. It runs one statement.
+// CredentialByHash returns the token with this SHA-256 hash, unless its organization is deleted. It runs one statement.
 func (tx *Tx) CredentialByHash(hash []byte) (*Credential, error) { return tx.credential("hash", hash) }
 
 // CredentialByID returns a token by its id. It runs one statement.
@@ -283,7 +283,7 @@ func (tx *Tx) credential(column string, value any) (*Credential, error) {
 		LEFT JOIN users ON users.id = tokens.user_id
 		LEFT JOIN teams ON teams.id = tokens.team_id
 		LEFT JOIN members m ON m.user_id = tokens.user_id
-		WHERE tokens.`+column+` = $1`, value)
+		WHERE COALESCE(organizations.deleted_at, 0) = 0 AND tokens.`+column+` = $1`, value)
 	if err == nil && len(rows) == 0 {
 		err = ErrNotFound
 	}

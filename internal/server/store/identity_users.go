@@ -137,6 +137,12 @@ type TokenSelection struct {
 	Limit int
 }
 
+// LimitTokenAges sets the creation of tokens that seem to be newer than a time to that time.
+func (tx *Tx) LimitTokenAges(at time.Time) error {
+	_, err := tx.Exec("UPDATE tokens SET created_at = $1 WHERE created_at > $1", at)
+	return err
+}
+
 // ListTokens returns up to f.Limit of the selected tokens, newest first. It omits exchanged tokens, unless f.ValidAt is
 // set.
 func (tx *Tx) ListTokens(f TokenSelection) ([]ListedToken, error) {

@@ -144,7 +144,7 @@ func (tx *Tx) PurgeOrganization(id string, limit int) (done bool, err error) {
 	if err != nil || n >= int64(limit) {
 		return false, err
 	}
-	// A request that had begun before the deletion can have added what it removed.
+	// A server of an earlier version, or a write without an owner, can have added what the deletion removed.
 	if err := tx.clearOrganization(id); err != nil {
 		return false, err
 	}

@@ -74,7 +74,10 @@ func Open(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts.Owners = database.Owners{scope.LevelStack: "SELECT org_id FROM live_stacks WHERE id = $1"}
+	opts.Owners = database.Owners{
+		scope.LevelOrganization: "SELECT id, deleted_at FROM organizations WHERE id = $1",
+		scope.LevelStack:        "SELECT s.org_id, o.deleted_at FROM live_stacks s JOIN organizations o ON o.id = s.org_id WHERE s.id = $1",
+	}
 	db, err := database.Open(ctx, dsn, opts)
 	if err != nil {
 		return nil, err
@@ -112,12 +115,15 @@ func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 // writes with a common scope run one after another. See [database.DB.Write]. After an error of the
 // kind [fault.KindOutcomeUnknown], the change may have been made. Callers must not undo or remove
 // anything then. If a stack has moved to another organization since scopes was made, the error is of the
-// kind [fault.KindConflict]: what the caller may do with the stack was decided for the earlier one.
+// kind [fault.KindConflict]: what the caller may do with the stack was decided for the earlier one. If an
+// organization of scopes is deleted, it is of the kind [fault.KindNotFound], unless only what remains of it matters.
 func (db *DB) Write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) error {
 	err := db.write(ctx, scopes, fn)
 	switch {
 	case errors.Is(err, database.ErrMoved):
 		err = fault.Wrap(fault.KindConflict, err, "%s", database.ErrMoved.Error())
+	case errors.Is(err, database.ErrDeleted):
+		err = fault.Wrap(fault.KindNotFound, err, "the organization does not exist any more")
 	case errors.Is(err, ErrUnknown):
 		err = fault.Wrap(fault.KindOutcomeUnknown, err, "outcome_unknown: the database did not say whether it has stored the change; look whether it has before you repeat the request")
 	}

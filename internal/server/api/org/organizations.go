@@ -54,49 +54,46 @@ func (o *organizationRoutes) setQuotas(w http.ResponseWriter, r *http.Request) e
 	return web.Answer(w, r, changed.Describe(), err)
 }
 
-// governed returns an organization that the caller, or a site administrator, may rename and delete.
-func (o *organizationRoutes) governed(r *http.Request) (organizations.Summary, error) {
+// governed returns the id of an organization that the caller, or a site administrator, may rename and delete.
+func (o *organizationRoutes) governed(r *http.Request) (id string, err error) {
 	p, name := web.Principal(r), web.Param(r, "org")
 	if p.CanAdminServer() {
-		return o.all.Get(r.Context(), name)
+		found, err := o.identity.Named(r.Context(), name)
+		return found.ID, err
 	}
 	found, err := o.identity.Organization(r.Context(), p, name)
 	if err == nil && !p.CanAdminOrg(found.ID) {
 		err = fault.Forbidden("only administrators of %s may do this", found.Name)
 	}
-	if err != nil {
-		return organizations.Summary{}, err
-	}
-	return o.all.Get(r.Context(), found.Name)
+	return found.ID, err
 }
 
 func (o *organizationRoutes) rename(w http.ResponseWriter, r *http.Request) error {
-	found, err := o.governed(r)
-	if err != nil {
-		return err
-	}
 	var body struct {
 		NewName string `json:"newName"`
 	}
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
 	}
-	renamed, err := o.identity.RenameOrganization(r.Context(), found.Name, body.NewName)
+	id, err := o.governed(r)
+	if err != nil {
+		return err
+	}
+	renamed, err := o.identity.RenameOrganization(r.Context(), id, body.NewName)
 	return web.Answer(w, r, map[string]any{"githubLogin": renamed.Name, "name": renamed.DisplayName}, err)
 }
 
 // delete deletes an organization whose name the body repeats. Without it, the error says what would be lost.
 func (o *organizationRoutes) delete(w http.ResponseWriter, r *http.Request) error {
-	found, err := o.governed(r)
-	if err != nil {
-		return err
-	}
 	var body struct {
 		Name string `json:"name"`
 	}
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
 	}
-	_, _, err = o.all.Delete(r.Context(), found.ID, body.Name)
+	id, err := o.governed(r)
+	if err == nil {
+		_, _, err = o.all.Delete(r.Context(), id, body.Name)
+	}
 	return web.Done(w, err)
 }

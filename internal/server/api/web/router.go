@@ -91,13 +91,38 @@ func (rt *Router) Poll(method, pattern string, h handler) {
 
 func (rt *Router) authed(method, pattern string, kinds []identity.Kind, authenticate func(context.Context, string) (*identity.Principal, error), h handler) {
 	rt.Public(method, pattern, func(w http.ResponseWriter, r *http.Request) error {
-		r, err := rt.admit(r, kinds, authenticate)
+		r, err := rt.admitWhole(r, kinds, authenticate)
 		if err != nil {
 			return err
 		}
 		return h(w, r)
 	})
 }
+
+// admitWhole is [Router.admit] for a request whose body has arrived, or whose body admits it again at its end.
+func (rt *Router) admitWhole(r *http.Request, kinds []identity.Kind, authenticate func(context.Context, string) (*identity.Principal, error)) (*http.Request, error) {
+	whole, err := ReadEarly(r)
+	if err != nil {
+		return nil, err
+	}
+	if !whole {
+		r.Body = &lateBody{ReadCloser: r.Body}
+	}
+	admitted, err := rt.admit(r, kinds, authenticate)
+	if err == nil && !whole {
+		atEnd(r, func() error {
+			again, err := rt.admit(r, kinds, authenticate)
+			if err == nil && !Principal(again).Keeps(Principal(admitted)) {
+				err = errRights
+			}
+			return err
+		})
+	}
+	return admitted, err
+}
+
+// errRights is the error of a request whose caller had other rights when it began than when its body had arrived.
+var errRights = fault.Conflict("your rights changed while the request arrived; repeat it")
 
 // Guard checks a credential of a request; see [identity.Service.Guard].
 func (rt *Router) Guard(r *http.Request, credential string, check func() error) error {
@@ -167,6 +192,13 @@ func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w 
 		if err != nil {
 			return err
 		}
+		atEnd(r, func() error {
+			_, now, err := rt.stacks.Find(r.Context(), p, need, Param(r, "org"), Param(r, "project"), Param(r, "stack"))
+			if err == nil && now.ID != st.ID {
+				err = errRights
+			}
+			return err
+		})
 		budget.Of(r.Context()).ForOrganization(st.OrgName)
 		return h(w, withPrincipal(r, &p), st)
 	})

@@ -146,15 +146,29 @@ func (p *pages) onePage(v *page.Visit, problem string) (view.Page, error) {
 	return p.Page(v, problem, oneBody(m)), nil
 }
 
+// id returns the id of the organization: of the one to which the visitor was admitted, whose name can have been taken by
+// another one since, or for administrators of the server, of the one with the name.
+func (p *pages) id(v *page.Visit) (string, error) {
+	if v.Org.ID != "" {
+		return v.Org.ID, nil
+	}
+	found, err := p.Identity.Named(v.Context(), p.Name(v))
+	return found.ID, err
+}
+
 func (p *pages) rename(v *page.Visit) (page.Answer, error) {
-	o, err := p.Identity.RenameOrganization(v.Context(), p.Name(v), strings.TrimSpace(v.Form("name")))
+	id, err := p.id(v)
+	var o store.Organization
+	if err == nil {
+		o, err = p.Identity.RenameOrganization(v.Context(), id, strings.TrimSpace(v.Form("name")))
+	}
 	return page.Changed(v, err, p.Path(o.Name), p.onePage)
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
-	found, err := p.Organizations.Get(v.Context(), p.Name(v))
+	id, err := p.id(v)
 	if err == nil {
-		_, _, err = p.Organizations.Delete(v.Context(), found.ID, v.Form("confirm"))
+		_, _, err = p.Organizations.Delete(v.Context(), id, v.Form("confirm"))
 	}
 	return page.Changed(v, err, p.After, p.onePage)
 }

@@ -214,10 +214,6 @@ func (s *Site) View(pattern string, a Access, show func(v *Visit) (view.Page, er
 // Action registers the target of a form.
 func (s *Site) Action(pattern string, a Access, do func(v *Visit) (Answer, error)) {
 	s.handle(http.MethodPost, pattern, a, func(w http.ResponseWriter, v *Visit) error {
-		v.R.Body = http.MaxBytesReader(w, v.R.Body, bodyLimit)
-		if err := v.R.ParseForm(); err != nil {
-			return fault.Wrap(fault.KindInvalid, err, "The form cannot be read: it is too large or damaged.")
-		}
 		answer, err := do(v)
 		if err != nil {
 			return err
@@ -235,10 +231,7 @@ func (s *Site) Raw(pattern string, a Access, serve func(w http.ResponseWriter, v
 func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWriter, v *Visit) error) {
 	s.routes = append(s.routes, Route{Method: method, Pattern: pattern, Access: a})
 	s.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
-		v, err := s.visitor(r)
-		if err == nil {
-			err = s.admit(v, a)
-		}
+		v, err := s.visit(w, r, a)
 		if err == nil {
 			err = h(w, v)
 		}
@@ -246,6 +239,31 @@ func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWr
 			s.fail(w, v, err)
 		}
 	})
+}
+
+// visit returns the visit of a request, whose visitor may use the route. The visitor is admitted when the form has
+// arrived: the session can end, and rights can change, while a browser sends it. A stranger may not send a large form.
+func (s *Site) visit(w http.ResponseWriter, r *http.Request, a Access) (*Visit, error) {
+	v := &Visit{R: r}
+	whole, err := web.ReadEarly(r)
+	if err == nil && !whole {
+		if v, err = s.visitor(r); err == nil {
+			err = s.admit(v, a)
+		}
+	}
+	if err == nil && r.Method == http.MethodPost {
+		r.Body = http.MaxBytesReader(w, r.Body, bodyLimit)
+		if err = r.ParseForm(); err != nil {
+			err = fault.Wrap(fault.KindInvalid, err, "The form cannot be read: it is too large or damaged.")
+		}
+	}
+	if err != nil {
+		return v, err
+	}
+	if v, err = s.visitor(r); err == nil {
+		err = s.admit(v, a)
+	}
+	return v, err
 }
 
 // visitor returns the visit of a request. An invalid session is no error: its visitor is not signed

@@ -197,7 +197,7 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration) (int, error) {
 		}
 		for _, st := range unnamed {
 			err := retry.Paced(ctx, func() error {
-				return s.db.Write(ctx, scope.Stack(st.OrgID, st.StackID), func(tx *store.Tx) error { return tx.DeleteUnnamedState(st.Key) })
+				return s.db.Write(ctx, scope.Stack(st.OrgID, st.StackID).Remaining(), func(tx *store.Tx) error { return tx.DeleteUnnamedState(st.Key) })
 			})
 			if err != nil {
 				return 0, fmt.Errorf("removing an unused state: %w", err)

@@ -197,7 +197,7 @@ func (q *Quota) measureEach(ctx context.Context,
 					break
 				}
 				err = retry.Paced(ctx, func() error {
-					return q.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error { return set(tx, u.ID, size) })
+					return q.db.Write(ctx, scope.Stack(u.OrgID, u.StackID).Remaining(), func(tx *store.Tx) error { return set(tx, u.ID, size) })
 				})
 				if err != nil {
 					return err

@@ -217,7 +217,7 @@ func read[T any](ctx context.Context, s *Sweeper, query func(*store.Tx) (T, erro
 }
 
 func (s *Sweeper) write(ctx context.Context, scopes scope.Set, change func(*store.Tx) error) error {
-	return retry.Paced(ctx, func() error { return s.db.Write(ctx, scopes, change) })
+	return retry.Paced(ctx, func() error { return s.db.Write(ctx, scopes.Remaining(), change) })
 }
 
 // A slice is the part of a large change that one transaction makes. Its size depends on the
@@ -236,7 +236,7 @@ func (s *Sweeper) inSlices(ctx context.Context, scopes scope.Set, change func(tx
 		var took time.Duration
 		err := retry.Paced(ctx, func() error {
 			var began time.Time
-			err := s.db.Write(ctx, scopes, func(tx *store.Tx) (err error) {
+			err := s.db.Write(ctx, scopes.Remaining(), func(tx *store.Tx) (err error) {
 				began = time.Now()
 				n, err = change(tx, limit)
 				return err

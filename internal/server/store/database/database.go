@@ -41,7 +41,7 @@ type Options struct {
 	Clock Clock
 	// Timeouts bound the waits for PostgreSQL. The zero values stand for the defaults.
 	Timeouts Timeouts
-	// Owners are the queries that find the organizations of owners that can move to another one.
+	// Owners are the queries that find the organizations of owners.
 	Owners Owners
 	// Before, unless nil, is called before each statement of a write on PostgreSQL, also BEGIN and COMMIT.
 	// Tests use it to stop a write between two statements.
@@ -204,7 +204,8 @@ func (s *single) QueryContext(ctx context.Context, query string, args ...any) (*
 
 // Write runs fn in a transaction. scopes names all owners of the rows that fn changes or depends on; writes
 // with a common scope run one after another. Write returns [ErrMoved] if an owner has moved to another
-// organization than scopes says, and [ErrNotFound] if a known one is missing. When Write returns nil, the
+// organization than scopes says, [ErrDeleted] if its organization is deleted, unless only its remains matter, and
+// [ErrNotFound] if a known one is missing. When Write returns nil, the
 // change is durable. fn might run more than once, so its only side effects must be database changes and
 // variables that it reassigns on every run. fn must not call Write, Read or a blob, and must not wait for anything else. If fn returns an
 // error, its writes are rolled back and Write returns the error. If ctx is canceled before fn starts, fn
@@ -245,7 +246,10 @@ type Tx struct {
 func (tx *Tx) checkOwners(scopes scope.Set) error {
 	for _, s := range scopes {
 		if query := tx.db.owners[s.Level]; query != "" && s.Org != "" {
-			found, err := Scalars[string](tx, query, s.Key)
+			found, err := Collect(tx, func(scan Scan) (o organization, err error) {
+				err = scan(&o.id, &o.deletedAt)
+				return o, err
+			}, query, s.Key)
 			if err := cmp.Or(err, checkOwner(s, found)); err != nil {
 				return err
 			}
@@ -254,13 +258,23 @@ func (tx *Tx) checkOwners(scopes scope.Set) error {
 	return nil
 }
 
+// organization is the organization of an owner.
+type organization struct {
+	id        string
+	deletedAt int64 // 0 if it exists
+}
+
 // checkOwner compares a scope with the owner's organization, which is missing if the owner is.
-func checkOwner(s scope.Scope, found []string) error {
+func checkOwner(s scope.Scope, found []organization) error {
 	switch {
 	case len(found) == 0 && s.Known:
 		return ErrNotFound
-	case len(found) > 0 && found[0] != s.Org:
+	case len(found) == 0:
+		return nil
+	case found[0].id != s.Org:
 		return ErrMoved
+	case found[0].deletedAt != 0 && !s.Remaining:
+		return ErrDeleted
 	}
 	return nil
 }

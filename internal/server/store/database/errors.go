@@ -27,6 +27,8 @@ var (
 	ErrBusy = errors.New("the database, or other writes of the same objects, take too long")
 	// ErrMoved reports that the owner of a write belongs to another organization than its scope says.
 	ErrMoved = errors.New("the stack was transferred to another organization while this request was handled")
+	// ErrDeleted reports that the owner of a write belongs to a deleted organization. It is a kind of [ErrNotFound].
+	ErrDeleted = fmt.Errorf("%w: the organization was deleted", ErrNotFound)
 	// ErrUnknown reports that the database did not say whether it has committed a write. The write may
 	// have taken effect, or may still do so. Nothing may be undone or removed because of this error.
 	ErrUnknown = errors.New("the database did not say whether it has stored the change")

@@ -22,7 +22,7 @@ import (
 var repeats = retry.Policy{First: 5 * time.Millisecond, Max: 200 * time.Millisecond, Tries: 5}
 
 // Owners are queries for the organizations of owners, by level. Each has the owner's key as its only
-// argument.
+// argument, and returns the organization's id and the time of its deletion, 0 if it exists.
 type Owners map[scope.Level]string
 
 // postgresWriter runs each write in its own transaction under READ COMMITTED isolation. Locks on the

@@ -56,7 +56,8 @@ func beginRead(ctx context.Context, pool *sql.DB) (t *transaction, err error) {
 
 // beginWrite begins a transaction and acquires the locks of owners. Each lock is a statement of its
 // own, so that the statements that follow see what the previous holder has committed. beginWrite returns
-// [ErrMoved] if an owner has moved to another organization, and [ErrNotFound] if a known one is missing.
+// [ErrMoved] if an owner has moved to another organization, [ErrDeleted] if its organization is deleted, and
+// [ErrNotFound] if a known one is missing.
 func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners Owners, timeouts Timeouts) error {
 	var changed error
 	err := withPgx(t.conn, func(conn *pgx.Conn) error {
@@ -71,7 +72,10 @@ func (t *transaction) beginWrite(ctx context.Context, scopes scope.Set, owners O
 		for _, s := range scopes {
 			if query := owners[s.Level]; query != "" && s.Org != "" {
 				b.Queue(query, s.Key).Query(func(rows pgx.Rows) error {
-					found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+					found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o organization, err error) {
+						err = row.Scan(&o.id, &o.deletedAt)
+						return o, err
+					})
 					changed = cmp.Or(changed, checkOwner(s, found))
 					return err
 				})

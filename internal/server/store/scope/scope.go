@@ -34,6 +34,8 @@ type Scope struct {
 	Shared bool
 	// Known is set if the owner was found before: the write fails if it has been removed since.
 	Known bool
+	// Remaining is set if the write may run although the owner's organization is deleted.
+	Remaining bool
 }
 
 // Set is the owners that a write names. The order does not matter.
@@ -76,6 +78,16 @@ func (s Set) Shared() Set {
 		shared[i].Shared = true
 	}
 	return shared
+}
+
+// Remaining returns the same owners for a write that only measures or removes what is stored. It also runs for what
+// remains of a deleted organization, to which every other write is refused.
+func (s Set) Remaining() Set {
+	remaining := slices.Clone(s)
+	for i := range remaining {
+		remaining[i].Remaining = true
+	}
+	return remaining
 }
 
 // And returns the owners of all sets.

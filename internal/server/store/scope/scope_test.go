@@ -13,6 +13,7 @@ func TestLocks(t *testing.T) {
 	}{
 		{"free", Free, []Lock{}},
 		{"server", Server(), []Lock{{Level: LevelServer}}},
+		{"what remains of an organization", Organization("o").Remaining(), []Lock{{LevelServer, "", true}, {LevelOrganization, "o", false}}},
 		{"organization", Organization("o"), []Lock{{LevelServer, "", true}, {LevelOrganization, "o", false}}},
 		{"stack", Stack("o", "s"), []Lock{{LevelServer, "", true}, {LevelOrganization, "o", true}, {LevelStack, "s", false}}},
 		{
