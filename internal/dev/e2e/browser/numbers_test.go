@@ -198,7 +198,8 @@ func (tb *tab) fits(path string) {
 	if over := evaluate[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
 		tb.t.Errorf("%s scrolls sideways by %d px at %d px: %s", path, over, narrow, strings.TrimSpace(widest(tb)))
 	}
-	cut := evaluate[[]string](tb, `[...document.querySelectorAll("body .btn, body .inp, .tabbar a, .tabbar summary, .tabs [aria-current]")].filter((e) => {
+	tb.wait("the current tab is in the window", "[...document.querySelectorAll('.tabs [aria-current]')].map((e) => e.getBoundingClientRect()).every((r) => r.left >= 0 && r.right <= innerWidth)")
+	cut := evaluate[[]string](tb, `[...document.querySelectorAll("body .btn, body .inp, .tabbar a, .tabbar summary")].filter((e) => {
 		const r = e.getBoundingClientRect();
 		if (r.width === 0 || e.closest(".hide, .log-bar") || e.closest(".scroll, .filters, .seg")) return false;
 		return r.right > innerWidth + 1 || r.left < -1;

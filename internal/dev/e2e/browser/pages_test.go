@@ -292,15 +292,15 @@ func (tb *tab) visit(path string) {
 	tb.check()
 }
 
-// broken fails the test for words that the page breaks, except those that are longer than a line of a phone.
+// broken fails the test for words that the page breaks, except long ones, for which a line of a phone is too short.
 func (tb *tab) broken(where string) {
 	tb.t.Helper()
 	words := evaluate[[]string](tb, `(() => {
 		const out = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT), range = document.createRange();
 		while (walker.nextNode() && out.length < 5) {
 			const node = walker.currentNode;
-			if (node.parentElement.closest("pre, .log-port, textarea, .hide")) continue;
-			for (const m of node.data.matchAll(/[\p{L}\p{N}]{2,30}/gu)) {
+			if (!node.parentElement.checkVisibility() || node.parentElement.closest("pre, .log-port, textarea, .hide")) continue;
+			for (const m of node.data.matchAll(/(?<!\S)(\*\/\d+|[\p{L}\p{N}*,.:;']{2,24})(?!\S)/gu)) {
 				range.setStart(node, m.index);
 				range.setEnd(node, m.index + m[0].length);
 				if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) out.push(m[0] + " in " + node.parentElement.outerHTML.slice(0, 160));
