@@ -116,7 +116,7 @@ func site(t *testing.T) string {
 			}
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; require-trusted-types-for 'script'; trusted-types console")
-			w.Write(buf.Bytes()) //nolint:errcheck // the browser might have disconnected
+			w.Write(buf.Bytes())
 		})
 	}
 	s := httptest.NewServer(mux)
