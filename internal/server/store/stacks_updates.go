@@ -38,13 +38,23 @@ type Update struct {
 	// CheckpointSequence is the sequence number of the last verbatim checkpoint; 0 before the first.
 	CheckpointSequence int64
 	TokenID            string // organization or team token that created the update; "" for other callers
+	Message            string // what the client says about it, in one line and cut off
 	OrgID              string `db:"-" read:"(SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)"` // of the stack
 }
 
 var updates = database.NewTable[Update]("updates")
 
 // InsertUpdate adds an update.
-func (tx *Tx) InsertUpdate(u Update) error { return updates.Insert(tx.Tx, u) }
+func (tx *Tx) InsertUpdate(u Update) error {
+	err := updates.Insert(tx.Tx, u)
+	if err == nil && !u.StartedAt.IsZero() {
+		err = tx.updateStarted(u)
+	}
+	if err == nil && !u.FinishedAt.IsZero() {
+		err = tx.updateFinished(u)
+	}
+	return err
+}
 
 // Update returns an update by its id.
 func (tx *Tx) Update(id string) (Update, error) {
@@ -67,7 +77,11 @@ func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
 // StartUpdate writes the fields of an update that change when it starts. It returns [ErrConflict] if
 // another update than a preview runs on the stack.
 func (tx *Tx) StartUpdate(u Update) error {
-	return updates.Update(tx.Tx, u, "status", "version", "started_at", "lease_hash", "lease_expires_at", "state_schema", "resource_count", "journal_version")
+	err := updates.Update(tx.Tx, u, "status", "version", "started_at", "lease_hash", "lease_expires_at", "state_schema", "resource_count", "journal_version")
+	if err != nil {
+		return err
+	}
+	return tx.updateStarted(u)
 }
 
 // RenewUpdate sets the time at which an update's lease expires.
@@ -82,12 +96,23 @@ func (tx *Tx) StoreUpdateState(u Update) error {
 
 // SetResourceChanges sets the JSON object of an update's changes.
 func (tx *Tx) SetResourceChanges(id, changes string) error {
-	return updates.Update(tx.Tx, Update{ID: id, ResourceChanges: changes}, "resource_changes")
+	if err := updates.Update(tx.Tx, Update{ID: id, ResourceChanges: changes}, "resource_changes"); err != nil {
+		return err
+	}
+	// The summary of a detection can arrive after its end.
+	u, err := updates.One(tx.Tx, "WHERE id = $1 AND kind = 'refresh' AND preview = 1 AND finished_at > 0", id)
+	if err != nil {
+		return IgnoreMissing(err)
+	}
+	return tx.driftDetected(u)
 }
 
 // FinishUpdate writes the fields of an update that change when it ends.
 func (tx *Tx) FinishUpdate(u Update) error {
-	return updates.Update(tx.Tx, u, "status", "reason", "finished_at", "state_blob", "state_schema", "resource_count")
+	if err := updates.Update(tx.Tx, u, "status", "reason", "finished_at", "state_blob", "state_schema", "resource_count"); err != nil {
+		return err
+	}
+	return tx.updateFinished(u)
 }
 
 // Program returns the JSON of the request that created an update.
