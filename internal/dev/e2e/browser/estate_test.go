@@ -160,7 +160,7 @@ func TestStacks(t *testing.T) {
 	tb.wait("the list is sorted by resources", listed+"[1] === 'payments/staging'")
 	tb.click(".bar summary[title='Group by']")
 	tb.click(".bar details[open] .menu a[href*='group=owner']")
-	tb.wait("the list is grouped by owner", "document.querySelector('.l-stk .grp .gname')?.innerText.includes('Team Payments')")
+	tb.wait("the list is grouped by owner", "document.readyState === 'complete' && document.querySelector('.l-stk .grp .gname')?.innerText.includes('Team Payments')")
 	tb.press("/")
 	tb.do("typing", chromedp.KeyEvent("PROD pay"+kb.Enter))
 	tb.wait("the list is filtered by words", listed+".join() === 'payments/prod,payments/prod-dr'")
@@ -175,6 +175,7 @@ func TestStacks(t *testing.T) {
 	tb.wait("the stack is starred", star+".getAttribute('aria-pressed') === 'true' && window.same && document.querySelector('.chips a[href*=star]').innerText.includes('1')")
 	tb.open(path + "?star=on")
 	tb.wait("the star is stored", listed+".join() === 'network/eu-west-1'")
+	tb.wait("the navigation links to it", "document.querySelector('.rail .stars a[title=\"network/eu-west-1\"] .st-drift')")
 	tb.click(".l-stk .starb")
 	tb.wait("the star is removed", "document.querySelector('.empty')?.innerText.includes('No stack found')")
 	tb.axe("no stack found")
@@ -185,7 +186,7 @@ func TestStacks(t *testing.T) {
 	tb.shot("stacks-dark")
 	tb.click(".bar summary[title='Sort by']")
 	tb.wait("the menu is in the window", inWindow(".bar details[open] .menu a:last-child"))
-	tb.axe("menu")
+	tb.rules("menu", colorRules)
 
 	// On a phone, each stack is a card of two lines.
 	window("light", narrow, 844)

@@ -228,6 +228,9 @@ func TestViews(t *testing.T) {
 	if p := f.get(path); !p.Contains(`name="unstar" aria-pressed="true" value="web/prod"`) {
 		t.Error("the star is not shown")
 	}
+	if p := f.get("/acme"); !p.Contains(`href="/acme/web/prod" title="web/prod"`) {
+		t.Error("the starred stack is not in the navigation")
+	}
 	star("unstar", "web/prod")
 	f.check("after the star was removed", path+"?star=on")
 	if p := f.browser.Post(path+"/star", url.Values{"star": {"web/none"}}); p.Status != http.StatusNotFound {
