@@ -3,6 +3,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/deployment"
+	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/forges"
 	"workflowagent/internal/server/console/githubapp"
 	"workflowagent/internal/server/console/home"
@@ -25,6 +27,7 @@ import (
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
 	"workflowagent/internal/server/console/users"
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/gitops/dispatch"
@@ -39,6 +42,8 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
+	stacklist "workflowagent/internal/server/stacks/estate"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
@@ -54,6 +59,7 @@ type Deps struct {
 	Providers     *openid.Service
 	Passkeys      *passkey.Service
 	Stacks        *stacks.Service
+	Estate        *stacklist.Service
 	Deployments   *deployments.Service
 	Pools         *pools.Service
 	Drift         *drift.Service
@@ -82,6 +88,7 @@ func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Invitations: d.Invitations, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, APIURL: d.APIURL})
+	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
@@ -107,6 +114,18 @@ func New(d Deps) *page.Site {
 	restore.Register(site, restore.Deps{Recovery: d.Recovery, Tokens: pools.Revoker{Identity: d.Identity, Pools: d.Pools}})
 	users.Register(site, users.Deps{Identity: d.Identity, SignIn: d.SignIn})
 	return site
+}
+
+// Stars returns a function that returns the stacks which a user has marked, for the navigation.
+func Stars(list *stacklist.Service) func(ctx context.Context, who identity.Principal, org store.Organization) ([]view.StarLink, error) {
+	return func(ctx context.Context, who identity.Principal, org store.Organization) ([]view.StarLink, error) {
+		found, err := list.Starred(ctx, who, org.ID)
+		var links []view.StarLink
+		for _, s := range found {
+			links = append(links, estate.StarLink(org.Name, s))
+		}
+		return links, err
+	}
 }
 
 // waiting returns a function that counts the organizations that wait for their release after a restore.

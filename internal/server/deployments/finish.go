@@ -78,7 +78,7 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	if err := outbox.Changed(tx, job.StackID, job.DeploymentID); err != nil {
 		return err
 	}
-	return s.recordEnd(tx, *job)
+	return s.recordEnd(tx, job)
 }
 
 // skipIntermediate skips each queued deployment of a stack that is superseded by a newer deployment

@@ -3,6 +3,8 @@ package deployment
 import (
 	"time"
 
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -57,6 +59,9 @@ func segments(job store.Job, now time.Time) []segment {
 			one.Status = "failed"
 		case job.Status.Final() && one.Status == "queued":
 			one.Status = "skipped"
+		}
+		if one.Status == "failed" && job.DriftFound {
+			one.Status = view.StatusWord(waiting.StateDrift)
 		}
 		list = append(list, one)
 	}
