@@ -23,6 +23,8 @@ type ErrorLine struct {
 	Hit
 	// Text is the text without colours and indentation.
 	Text string
+	// General reports that the line only says that something failed.
+	General bool
 }
 
 // firstError is the result of a search.
@@ -97,7 +99,7 @@ func (s *errorSearch) add(text []byte) {
 	kind, general := severity(text)
 	specific := kind == Error && !general || s.introduced && bytes.HasPrefix(statement(text), []byte("* "))
 	if !s.specific && (specific || kind == Error && !s.found) {
-		s.line, s.found, s.specific = ErrorLine{Hit{s.stream, s.next}, errorText(text)}, true, specific
+		s.line, s.found, s.specific = ErrorLine{Hit{s.stream, s.next}, errorText(text), !specific}, true, specific
 	}
 	s.introduced = kind == Error && general && bytes.HasSuffix(statement(text), []byte(" occurred:"))
 	s.next++

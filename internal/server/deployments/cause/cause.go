@@ -5,6 +5,8 @@ package cause
 import (
 	"cmp"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -56,7 +58,6 @@ func (e *Evidence) Read(tree changes.Tree) {
 		one := Failed{URN: r.URN, Type: r.Type, Name: r.Name, Op: r.Op}
 		switch {
 		case r.Type == stackType:
-			e.Program = e.Program || r.Errors > 0
 		case r.State == changes.Failed:
 			operations = append(operations, one)
 		case r.Errors > 0:
@@ -66,7 +67,17 @@ func (e *Evidence) Read(tree changes.Tree) {
 	}
 	e.Failed = append(operations, checks...)
 	e.Failed = e.Failed[:min(len(e.Failed), maxResources)]
+	e.Program = slices.ContainsFunc(tree.Messages, ofProgram)
 }
+
+// ofProgram reports whether a message is an error of the program. The engine sends what a program prints as a message
+// without a resource, or about the stack, and then its own message that the update failed.
+func ofProgram(m changes.Message) bool {
+	kind, _ := changes.Parts(m.URN)
+	return (m.URN == "" || kind == stackType) && (m.Severity == "error" || m.Severity == "info#err") && !engineEnds.MatchString(m.Text)
+}
+
+var engineEnds = regexp.MustCompile(`^error: \w+ failed$`)
 
 // stackType is the type of the resource to which the engine ascribes errors of the program.
 const stackType = "pulumi:pulumi:Stack"
@@ -137,22 +148,30 @@ func ofStep(c *store.Cause, job store.Job, e Evidence) {
 	default:
 		c.Kind, what = Command, named(cmp.Or(sentences[name], name+" failed"), "")
 	}
-	if e.Log.HasFirst && e.Log.First.Stream == c.Step {
-		c.Message, c.Line = message(e.Log.First), e.Log.First.Line+1
-		if c.Kind == Source { // the runner names the address, which the headline does not need
-			if _, why, ok := strings.Cut(c.Message, ": "); ok && strings.HasPrefix(c.Message, "cloning ") {
-				c.Headline = what + ": " + why
-				return
-			}
-		}
-		c.Headline = what + ": " + c.Message
-		return
-	}
 	c.Headline = what
-	if code := job.Steps[c.Step].ExitCode; code != nil {
+	if e.Log.HasFirst && e.Log.First.Stream == c.Step {
+		c.Line = e.Log.First.Line + 1
+		if !e.Log.First.General {
+			c.Message = message(e.Log.First)
+			c.Headline = what + ": " + brief(c.Kind, c.Message)
+			return
+		}
+	}
+	if code := job.Steps[c.Step].ExitCode; code != nil && *code != 0 {
 		c.Headline = fmt.Sprintf("%s: exit code %d", what, *code)
 	}
 }
+
+// brief returns a message as the end of a headline. The runner's messages about a source begin with its address, which
+// the headline names already.
+func brief(kind, message string) string {
+	if m := cloning.FindStringSubmatch(message); kind == Source && m != nil {
+		return m[1]
+	}
+	return message
+}
+
+var cloning = regexp.MustCompile(`^cloning \S+: (.+)$`)
 
 // sentences are the failures of steps whose names do not say what failed.
 var sentences = map[string]string{
@@ -245,7 +264,7 @@ func ended(job store.Job, e Evidence) (kind, headline string) {
 	case workflow.ReasonAbandoned:
 		return Agent, "The agents stopped reporting before they started the job"
 	default:
-		return Start, with(string(job.Reason))
+		return Start, with(line(string(job.Reason)))
 	}
 }
 

@@ -44,7 +44,7 @@ func NewTable[T any](from string) *Table[T] {
 		}
 		t.columns = append(t.columns, column)
 		read, zero := cmp.Or(f.Tag.Get("read"), alias+"."+column), "0"
-		if k := f.Type.Kind(); k == reflect.String || k == reflect.Slice {
+		if k := f.Type.Kind(); k == reflect.String || k == reflect.Slice || k == reflect.Pointer {
 			zero = "''"
 		}
 		t.reads = append(t.reads, read)
