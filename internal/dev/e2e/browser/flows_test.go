@@ -39,7 +39,7 @@ func TestFirstSteps(t *testing.T) {
 	tb.open(strings.TrimPrefix(link, w.Server.URL))
 	tb.shot("1-link")
 	tb.click("main form button")
-	tb.wait("the browser is signed in", "document.querySelector('.menu.user')")
+	tb.wait("the browser is signed in", "document.querySelector('.me details')")
 	tb.shot("2-home")
 
 	tb.open(org + "/-/pools")
@@ -68,18 +68,18 @@ func TestFirstSteps(t *testing.T) {
 	tb.fill("input[name=repository]", repo.URL)
 	tb.fill("input[name=branch]", "main")
 	tb.shot("6-settings")
-	tb.click("main form .button.primary")
+	tb.click("main form .btn.primary")
 	tb.see("Review the changes")
 	tb.see(repo.URL)
 	tb.shot("6-settings-review")
-	tb.click("main form .button.primary")
+	tb.click("main form .btn.primary")
 	tb.wait("the settings are stored", "location.pathname.endsWith('/settings') && document.querySelector('input[name=repository]')?.value === "+quote(repo.URL))
 	tb.open("/" + stack.Name + "/deploy")
 	tb.see("It starts on pool eu")
 	tb.shot("6-deploy")
-	tb.click("main form .button.primary")
+	tb.click("main form .btn.primary")
 	tb.wait("the deployment's page opens", "location.pathname.endsWith('/deployments/1')")
-	tb.wait("the deployment succeeds on the open page", "document.querySelector('.verdict.is-succeeded')")
+	tb.wait("the deployment succeeds on the open page", "document.querySelector('.verdict .st-ok')")
 	tb.wait("the log shows the end", "document.querySelector('log-view').innerText.includes('Resources:')")
 	tb.shot("7-succeeded")
 
@@ -95,11 +95,11 @@ func TestFirstSteps(t *testing.T) {
 	tb.open("/" + stack.Name + "/deployments/2")
 	tb.wait("the log is live", "document.querySelector('log-view').innerText.includes('begun')")
 	tb.shot("9-running")
-	tb.click(".menu > summary.danger")
-	tb.click(".menu[open] form button")
-	tb.wait("the deployment is cancelled", "document.querySelector('.verdict.is-cancelled')")
+	tb.click("summary.danger")
+	tb.click("details[open] form button")
+	tb.wait("the deployment is cancelled", "document.querySelector('.verdict .st-cancelled')")
 	tb.shot("10-cancelled")
-	other.wait("the waiting deployment starts and succeeds", "document.querySelector('.verdict.is-succeeded')")
+	other.wait("the waiting deployment starts and succeeds", "document.querySelector('.verdict .st-ok')")
 	stack.Wait(ctx, t, waiting, harness.Patience, "succeeded")
 
 	// A browser whose session ended elsewhere must sign in again.
@@ -116,7 +116,7 @@ func TestFirstSteps(t *testing.T) {
 // one, which starts the service, needs a service manager, so the agent runs in the foreground instead.
 func installAgent(tb *tab, token string) (stop func()) {
 	tb.t.Helper()
-	commands := evaluate[[]string](tb, "[...document.querySelectorAll('#install ol copy-text code, main ol copy-text code')].map((c) => c.textContent)")
+	commands := evaluate[[]string](tb, "[...document.querySelectorAll('#install ol copy-text span, main ol copy-text span')].map((c) => c.textContent)")
 	if len(commands) != 3 || !strings.Contains(commands[0], "curl -fsSL "+tb.base+"/releases/install.sh") {
 		tb.t.Fatalf("the page shows the commands %q", commands)
 	}
@@ -290,7 +290,7 @@ func TestLoginOfCLI(t *testing.T) {
 	tb.mu.Lock()
 	tb.callback = true
 	tb.mu.Unlock()
-	tb.click("main form .button.primary")
+	tb.click("main form .btn.primary")
 	tb.wait("the CLI sends the browser back", "location.pathname === '/welcome/cli'")
 	tb.shot("welcome")
 	if err := cmd.Wait(); err != nil {

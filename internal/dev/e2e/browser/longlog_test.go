@@ -176,7 +176,7 @@ func TestMillionLines(t *testing.T) {
 	three := 3
 	job.Step(printStep, workflow.StepFailed, &three)
 	job.Finish(protocol.ResultRequest{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode, ExitCode: &three})
-	tb.wait("the verdict changes on the open page", "document.querySelector('.verdict.is-failed')")
+	tb.wait("the verdict changes on the open page", "document.querySelector('.verdict .st-failed')")
 	tb.wait("the verdict names the first error", "document.querySelector('.first-error')?.innerText === 'error: the resource in the middle fails'")
 	tb.open(job.Path)
 	tb.shows(600_001)
@@ -212,7 +212,7 @@ func TestLogLines(t *testing.T) {
 	tb.wait("colours are classes", "document.querySelector('.log-text .bold.a2')?.textContent === 'green'")
 	tb.wait("an overwritten line shows its last state", text(304)+" === 'progress 99 %'")
 	tb.wait("a long line is cut", text(305)+"?.length === 4096")
-	tb.do("showing all of it", chromedp.Evaluate[chromedp.Void]("document.querySelector('.log-line .button').click()"))
+	tb.do("showing all of it", chromedp.Evaluate[chromedp.Void]("document.querySelector('.log-line .btn').click()"))
 	tb.wait("the whole line is shown", text(305)+"?.endsWith('xTHE END')")
 
 	for _, form := range []struct{ name, want string }{

@@ -29,7 +29,7 @@ func signIn(tb *tab, token string) {
 	tb.open("/-/login")
 	tb.fill("#token", token)
 	tb.click("form[action='/-/login'] button")
-	tb.wait("the browser is signed in", "document.querySelector('.menu.user')")
+	tb.wait("the browser is signed in", "document.querySelector('.me details')")
 }
 
 // world is a site with something on every page.

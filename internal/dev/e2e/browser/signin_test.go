@@ -48,13 +48,13 @@ func TestSignIn(t *testing.T) {
 	tb.see("has a passkey of yours already")
 
 	signOut := func() {
-		tb.click(".menu.user > summary")
+		tb.click(".me summary")
 		tb.click("form[action='/-/logout'] button")
 		tb.wait("the user is signed out", loaded+"location.pathname === '/-/login'")
 	}
 	signOut()
 	tb.click("passkey-form button")
-	tb.wait("the user is signed in", loaded+"document.querySelector('.menu.user')?.innerText.includes('grace')")
+	tb.wait("the user is signed in", loaded+"document.querySelector('.me details')?.innerText.includes('grace')")
 	tb.open("/user/settings")
 	tb.see("(passkey)")
 
@@ -95,12 +95,12 @@ func TestSignedOutElsewhere(t *testing.T) {
 	elsewhere.wait("only one session is left", loaded+"document.querySelectorAll('main tbody tr').length === 1")
 	// The server checks the session before each change that it sends, and once per minute.
 	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments/resume", nil, nil)
-	here.wait("the page says so", "document.querySelector('live-page.shown')?.innerText.includes('You are signed out.')")
+	here.wait("the page says so", "document.querySelector('live-page.note')?.innerText.includes('You are signed out.')")
 	here.shot("bar")
 	if !evaluate[bool](here, isPaused) {
 		t.Error("the page lost what it showed, or shows a change after the end of its session")
 	}
-	here.click("live-page.shown a")
+	here.click("live-page.note a")
 	here.wait("the link leads to the sign-in", loaded+"location.pathname === '/-/login'")
 	here.fill("#token", s.Token)
 	here.click("form[action='/-/login'] button")

@@ -104,11 +104,11 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		}
 	}
 	out := view.Page{
-		Title: "Audit log", Section: "activity", Crumbs: []view.Crumb{{Text: "Audit log"}}, Wide: true,
+		Title: "Audit log", Section: "activity", Bar: &view.Bar{Title: "Audit log", Actions: actions(l)},
 		Live: []view.Topic{{Channel: audit.Topic, About: cmp.Or(v.Org.ID, audit.ServerPayload)}},
 	}
 	if v.Org.ID == "" {
-		out.Tabs = view.ServerTabs("audit")
+		out.Section, out.Tabs, out.Bar.Title = "server", view.ServerTabs("audit"), "Audit log of the server"
 	}
 	f, err := filter(v)
 	if err != nil {

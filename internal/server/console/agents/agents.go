@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 )
 
 // Deps are the services behind the pages.
@@ -76,10 +77,9 @@ func (p *pages) list(v *page.Visit) (view.Page, error) { return p.listPage(v, fo
 func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
 	list, err := p.Pools.Summaries(v.Context(), v.Who, v.Org.ID)
 	return view.Page{
-		Title: "Agent pools", Section: "pools",
-		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools"}},
-		Body:   listBody(overview{v.Org.Name, list, v.Who.CanAdminOrg(v.Org.ID), f}),
-		Live:   topics(v),
+		Title: "Agents", Section: "pools", Bar: &view.Bar{Title: "Agents", Count: words.Count(len(list), "pool")},
+		Body: listBody(overview{v.Org.Name, list, v.Who.CanAdminOrg(v.Org.ID), f}),
+		Live: topics(v),
 	}, err
 }
 

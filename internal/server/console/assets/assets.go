@@ -26,7 +26,7 @@ var files embed.FS
 const Pattern = "/-/assets/{hash}/*"
 
 // styles are the style sheets in the order in which they apply.
-var styles = []string{"css/tokens.css", "css/base.css", "css/parts.css"}
+var styles = []string{"tokens", "elements", "frame", "components", "pages", "phone", "legacy"}
 
 type file struct {
 	kind          string
@@ -60,24 +60,16 @@ var load = sync.OnceValue(func() bundle {
 	return b
 })
 
-// joinStyles returns all style sheets: first those in styles, then the others by name.
+// joinStyles returns all style sheets as one, without comments and needless spaces.
 func joinStyles() []byte {
-	names, _ := fs.Glob(files, "css/*.css")
-	ordered := append([]string{}, styles...)
-	for _, name := range names {
-		if !strings.Contains(strings.Join(styles, "\n"), name) {
-			ordered = append(ordered, name)
-		}
-	}
-	var out bytes.Buffer
-	for _, name := range ordered {
-		content, err := files.ReadFile(name)
+	var out []byte
+	for _, name := range styles {
+		content, err := files.ReadFile("css/" + name + ".css")
 		if err == nil {
-			out.Write(content)
-			out.WriteByte('\n')
+			out = append(out, content...)
 		}
 	}
-	return out.Bytes()
+	return squeeze(out)
 }
 
 func (b bundle) add(name string, content []byte) {

@@ -295,14 +295,15 @@ func (m Model) bars() (list, slow []bar, more int) {
 
 func percent(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
-func severityStatus(s string) string {
+// severityClass is the color of a severity.
+func severityClass(s string) string {
 	switch s {
 	case "error":
-		return "failed"
+		return "bad"
 	case "warning", "policy":
-		return "queued"
+		return "warn"
 	default:
-		return "skipped"
+		return "dim"
 	}
 }
 

@@ -105,7 +105,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
 	tab := cmp.Or(v.Query("view"), "log")
 	out := view.Page{
-		Title: fmt.Sprintf("#%d %s/%s", d.Version, v.Stack.Project, v.Stack.Name), Mark: mark(d.Job), Section: "deployments", Wide: true,
+		Title: fmt.Sprintf("#%d %s/%s", d.Version, v.Stack.Project, v.Stack.Name), Mark: mark(d.Job), Section: "deployments",
 		Crumbs: page.StackCrumbs(v.Stack,
 			view.Crumb{Text: "Deployments", Href: page.StackPath(v.Stack, "deployments")}, view.Crumb{Text: fmt.Sprintf("#%d", d.Version)}),
 	}

@@ -127,7 +127,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		o.Alarms = append(o.Alarms, alarm{"All deployments of the organization are paused.", "Show the queue", links.Path(v.Org.Name, "-", "deployments")})
 	}
 	return view.Page{
-		Title: v.Org.Name, Wide: true, Crumbs: []view.Crumb{{Text: v.Org.Name}}, Body: body(o),
+		Title: v.Org.Name, Section: "home", Bar: &view.Bar{Title: "Home"}, Body: body(o),
 		Live: []view.Topic{{Channel: deployments.Topic, About: v.Org.ID + "/"}, {Channel: pools.Topic, About: v.Org.ID + "/"}},
 	}, nil
 }

@@ -424,7 +424,7 @@ func oneBody(m oneModel) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, " <p class=\"hint\">An organization beyond its limit keeps what it has, but begins no further updates and deployments, except those that free space.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 23, " <p class=\"help\">An organization beyond its limit keeps what it has, but begins no further updates and deployments, except those that free space.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

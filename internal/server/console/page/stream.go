@@ -248,10 +248,8 @@ type sentPage struct {
 // update sends what differs from the shown page.
 func (s *sentPage) update(ctx context.Context, out *events, p view.Page) error {
 	var elements view.Elements
-	if p.Body != nil {
-		if err := p.Body.Render(view.Collect(ctx, &elements), io.Discard); err != nil {
-			return fmt.Errorf("rendering a page: %w", err)
-		}
+	if err := view.Content(p).Render(view.Collect(ctx, &elements), io.Discard); err != nil {
+		return fmt.Errorf("rendering a page: %w", err)
 	}
 	if title := p.Mark + "\n" + p.Title; title != s.title {
 		s.title = title

@@ -62,6 +62,7 @@ func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
 		for _, s := range view.Sections(v.Who.CanReadOrg(o.ID), v.Who.CanAdminOrg(o.ID)) {
 			items = append(items, item{Text: s.Text, Kind: "page", Href: s.Path(o.Name)})
 		}
+		items = append(items, item{Text: "Schedules", Kind: "page", Href: links.Path(o.Name, "-", "schedules")})
 		more, err := p.of(v, o, words)
 		if err != nil {
 			return err

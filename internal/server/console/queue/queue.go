@@ -168,9 +168,8 @@ func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
 		}
 	}
 	return view.Page{
-		Title: "Deployments", Section: "deployments", Wide: true,
-		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Deployments"}},
-		Tabs:   l.tabs(), Body: body(l),
+		Title: "Deployments", Section: "deployments", Bar: &view.Bar{Title: "Deployments", Actions: actions(v.Org.Name)},
+		Tabs: l.tabs(), Body: body(l),
 		Live: []view.Topic{{Channel: deployments.Topic, About: v.Org.ID + "/"}, {Channel: pools.Topic, About: v.Org.ID + "/"}},
 	}, nil
 }
@@ -184,7 +183,6 @@ func (p *pages) ofStack(v *page.Visit) (view.Page, error) {
 	l.Operate = v.Who.Can(v.Stack, identity.Operate)
 	out := stack.Page(v.Stack, "deployments")
 	out.Title = "Deployments of " + v.Stack.Project + "/" + v.Stack.Name
-	out.Wide = true
 	out.Body = body(l)
 	// A deployment can wait for one of another stack, or for a pool.
 	out.Live = append(out.Live, view.Topic{Channel: deployments.Topic, About: v.Stack.OrgID + "/"}, view.Topic{Channel: pools.Topic, About: v.Stack.OrgID + "/"})

@@ -424,7 +424,7 @@ func body(m model) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 30, "<p class=\"hint\">These are the tokens of the organization, its teams and its pools. Users see their own on the page Access tokens, and workflow-server token list shows all.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 30, "<p class=\"help\">These are the tokens of the organization, its teams and its pools. Users see their own on the page Access tokens, and workflow-server token list shows all.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -564,7 +564,7 @@ func tokens(m model) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 39, "<p class=\"hint\">To revoke one, on the server's machine:</p>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 39, "<p class=\"help\">To revoke one, on the server's machine:</p>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -572,7 +572,7 @@ func tokens(m model) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 40, "<details class=\"menu\"><summary class=\"button small danger\">Revoke tokens…</summary><div class=\"menu-body\"><p>Clients and agents with these tokens fail at once, and need new ones. Running deployments continue. Sessions that began with one of the tokens end, also yours. Tokens that were created since the restore remain.</p>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 40, "<details><summary class=\"btn small danger\">Revoke tokens…</summary><div class=\"dlg\"><p>Clients and agents with these tokens fail at once, and need new ones. Running deployments continue. Sessions that began with one of the tokens end, also yours. Tokens that were created since the restore remain.</p>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

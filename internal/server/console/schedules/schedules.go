@@ -68,8 +68,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		m.Next = m.link(false, position(m.List[len(m.List)-1]))
 	}
 	return view.Page{
-		Title: "Schedules · " + v.Org.Name, Section: "schedules",
-		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Schedules"}},
+		Title: "Schedules · " + v.Org.Name, Section: "schedules", Bar: &view.Bar{Title: "Schedules"},
 		Tabs: []view.Tab{
 			{Text: "List", Href: m.link(false, ""), Current: !m.Calendar},
 			{Text: "Calendar", Href: m.link(true, ""), Current: m.Calendar},

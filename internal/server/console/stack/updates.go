@@ -156,7 +156,6 @@ func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
-	out.Wide = true
 	out.Body = updateDetail(m, content)
 	return out, nil
 }

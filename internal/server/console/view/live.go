@@ -30,6 +30,11 @@ func Collecting(ctx context.Context) bool { return ctx.Value(elementsKey{}) != n
 // on the page. Live elements must not contain each other.
 func Live(id string) templ.Component { return live("div", id, "") }
 
+// LiveAs is [Live] with another element than div and with classes.
+func LiveAs(tag, id, class string) templ.Component {
+	return live(tag, id, ` class="`+templ.EscapeString(class)+`"`)
+}
+
 // LiveRows is [Live] for the body of a table.
 func LiveRows(id string) templ.Component { return live("tbody", id, "") }
 

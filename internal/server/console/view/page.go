@@ -4,6 +4,7 @@ package view
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,15 +15,20 @@ import (
 
 // Page is one page of the console.
 type Page struct {
-	// Title is the title without the name of the site.
+	// Title is the title in the window, without the name of the site.
 	Title string
 	// Mark is the state that title and icon show: "", "queued", "run", "ok" or "bad".
 	Mark string
 	// Section is the current item of the navigation.
 	Section string
-	Crumbs  []Crumb
-	Tabs    []Tab
-	Body    templ.Component
+	// Bar is the head of a list page or form page, and Object that of a page about an object.
+	Bar    *Bar
+	Object *Object
+	Layout Layout
+	// Crumbs and Tabs are above the body of a page with neither a bar nor an object.
+	Crumbs []Crumb
+	Tabs   []Tab
+	Body   templ.Component
 	// Live lists the notifications after which an open page is rendered again.
 	Live []Topic
 	// ChangesAt is the next time at which the page changes without a notification; zero without one.
@@ -30,9 +36,19 @@ type Page struct {
 	ChangesAt time.Time
 	// Feed, if set, runs while a browser shows the page, and sends events to it.
 	Feed Feed
-	// Wide lets the page use the full width of the window.
-	Wide bool
 }
+
+// Layout is how a page's body lies in the window.
+type Layout int
+
+const (
+	// Old puts the body into one column, in the styles of legacy.css.
+	Old Layout = iota
+	// Own leaves all to the body, which contains its own elements of the classes filters and page.
+	Own
+	// Work is Own, and the page fills the window: parts of the body scroll, but the window does not.
+	Work
+)
 
 // Crumb is one level of the path to a page.
 type Crumb struct{ Text, Href string }
@@ -130,8 +146,8 @@ func (o OrgLink) Switch(section string) string {
 
 // Section is an item of the navigation.
 type Section struct {
-	Name, Text, Key string
-	audience        audience
+	Name, Text, Icon, Key string
+	audience              audience
 }
 
 // audience is who sees a section.
@@ -156,18 +172,36 @@ func Sections(member, admin bool) []Section {
 }
 
 var sections = []Section{
-	{"deployments", "Deployments", "d", everyone},
-	{"stacks", "Stacks", "s", everyone},
-	{"pools", "Pools", "p", members},
-	{"schedules", "Schedules", "c", everyone},
-	{"activity", "Audit log", "a", admins},
-	{"settings", "Settings", "o", members},
+	{"home", "Home", "home", "h", everyone},
+	{"activity", "Activity", "activity", "a", admins},
+	{"stacks", "Stacks", "stacks", "s", everyone},
+	{"deployments", "Deployments", "deploys", "d", everyone},
+	{"pools", "Agents", "agents", "p", members},
+	{"settings", "Settings", "settings", "o", members},
 }
 
 // Path returns the path of a section's page in an organization.
 func (s Section) Path(org string) string {
-	if s.Name == "activity" {
+	switch s.Name {
+	case "home":
+		return links.Path(org)
+	case "activity":
 		return links.Path(org, "-", "audit")
 	}
 	return links.Path(org, "-", s.Name)
+}
+
+// phoneSections returns the sections of a user that a phone shows at the bottom, and those in its menu More.
+func phoneSections(s Shell) (first, more []Section) {
+	if s.Org == "" {
+		return nil, nil
+	}
+	all := Sections(s.Member, s.Admin)
+	at := slices.IndexFunc(all, func(s Section) bool { return s.Name == "deployments" }) + 1
+	return all[:at], all[at:]
+}
+
+// inMore reports whether a page belongs to the menu More of phones.
+func inMore(section string, first []Section) bool {
+	return section != "" && !slices.ContainsFunc(first, func(s Section) bool { return s.Name == section })
 }

@@ -1,12 +1,16 @@
 // command-palette finds pages and actions by name: Ctrl+K or Cmd+K.
-import { element } from "./html.js";
+import { element, icon } from "./html.js";
+
+const icons = { stack: "stacks", deployment: "deploys", action: "play", pool: "agents", agent: "agents", organization: "group" };
 
 class CommandPalette extends HTMLElement {
   connectedCallback() {
     const key = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘K" : "Ctrl K";
-    const button = element("button", { type: "button", className: "button small" }, "Find… ", element("kbd", { textContent: key }));
-    button.addEventListener("click", () => this.show());
-    this.replaceChildren(button);
+    for (const button of document.querySelectorAll("[data-find]")) {
+      button.hidden = false;
+      button.querySelector("kbd")?.replaceChildren(key);
+      button.addEventListener("click", () => this.show());
+    }
     document.addEventListener("keydown", (this.onKey = (event) => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
         event.preventDefault();
@@ -28,12 +32,14 @@ class CommandPalette extends HTMLElement {
 
   build() {
     this.input = element("input", {
-      type: "search", placeholder: "Stack, deployment, pool, agent, action…",
+      type: "search", className: "inp", placeholder: "Stack, deployment, pool, agent, action…",
       ariaLabel: "Find a page or action", role: "combobox", ariaExpanded: "true",
     });
     this.input.setAttribute("aria-controls", "palette-list");
     this.list = element("ul", { id: "palette-list", role: "listbox", ariaLabel: "Results" });
-    this.dialog = element("dialog", { className: "palette-dialog", ariaLabel: "Find a page or action" }, this.input, this.list);
+    const keys = [["↑ ↓", "choose"], ["Enter", "open"], ["Esc", "close"]];
+    const footer = element("footer", {}, ...keys.map(([key, text]) => element("span", {}, element("kbd", { textContent: key }), ` ${text}`)));
+    this.dialog = element("dialog", { className: "pal", ariaLabel: "Find a page or action" }, this.input, this.list, footer);
     this.input.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.find(), 120);
@@ -55,26 +61,28 @@ class CommandPalette extends HTMLElement {
     }
     if (asked !== this.asked) return;
     this.list.replaceChildren(...found.map((item, i) => {
-      const kind = element("span", { className: "dim", textContent: item.kind });
-      const option = element("li", { id: `palette-${i}`, role: "option" }, item.text, " ", kind);
-      option.dataset.href = item.href;
-      option.addEventListener("click", () => location.assign(item.href));
-      return option;
+      const kind = element("span", { className: "dim nowrap", textContent: item.kind });
+      const option = element("a", { id: `palette-${i}`, role: "option", href: item.href, tabIndex: -1 },
+        icon(icons[item.kind] ?? "right"), element("span", { className: "cut", textContent: item.text }), kind);
+      return element("li", { role: "presentation" }, option);
     }));
     if (found.length === 0) {
-      this.list.append(element("li", { className: "dim", role: "option", ariaDisabled: "true", textContent: "Nothing found" }));
+      this.list.append(element("li", { role: "presentation" }, element("a", { className: "dim", role: "option", ariaDisabled: "true", textContent: "Nothing found" })));
     }
     this.select(0);
   }
 
   options() {
-    return [...this.list.querySelectorAll("[data-href]")];
+    return [...this.list.querySelectorAll("a[href]")];
   }
 
   select(at) {
     const all = this.options();
     this.at = all.length ? (at + all.length) % all.length : 0;
-    all.forEach((option, i) => option.setAttribute("aria-selected", String(i === this.at)));
+    all.forEach((option, i) => {
+      option.setAttribute("aria-selected", String(i === this.at));
+      option.parentElement.classList.toggle("on", i === this.at);
+    });
     this.input.setAttribute("aria-activedescendant", all[this.at]?.id ?? "");
     all[this.at]?.scrollIntoView({ block: "nearest" });
   }
@@ -83,7 +91,7 @@ class CommandPalette extends HTMLElement {
     if (event.key === "ArrowDown") this.select(this.at + 1);
     else if (event.key === "ArrowUp") this.select(this.at - 1);
     else if (event.key === "Enter") {
-      const href = this.options()[this.at]?.dataset.href;
+      const href = this.options()[this.at]?.href;
       if (href) location.assign(href);
     } else if (event.key === "Escape") this.dialog.close(); // the browser would first empty the input
     else return;

@@ -1,26 +1,45 @@
-// copy-text adds a button that copies the element's text.
-import { element } from "./html.js";
+// copy-text adds a button that copies the element's text, and says when it is done.
+import { button, element, icon } from "./html.js";
 
 export async function copy(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  // Pages without encryption have no clipboard API.
-  const area = element("textarea", { value: text, className: "off-screen" });
-  document.body.append(area);
-  area.select();
-  document.execCommand("copy");
-  area.remove();
+  if (navigator.clipboard) await navigator.clipboard.writeText(text);
+  else {
+    // Pages without encryption have no clipboard API.
+    const area = element("textarea", { value: text, className: "hide" });
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  announce("Copied");
+}
+
+// announce lets screen readers say a text, and shows nothing.
+export function announce(text) {
+  let region = document.getElementById("announcer");
+  if (!region) {
+    region = element("div", { id: "announcer", className: "hide", role: "status" });
+    document.body.append(region);
+  }
+  // A text that is there already is not read again.
+  region.replaceChildren();
+  setTimeout(() => region.replaceChildren(text), 50);
 }
 
 class CopyText extends HTMLElement {
   connectedCallback() {
     if (this.querySelector("button")) return;
-    const button = element("button", { type: "button", className: "button small", textContent: "Copy" });
-    button.addEventListener("click", async () => {
-      await copy(this.querySelector("code").textContent);
-      button.textContent = "Copied";
-      setTimeout(() => (button.textContent = "Copy"), 2000);
+    const b = button("btn icon", "copy", "Copy");
+    b.addEventListener("click", async () => {
+      await copy(this.querySelector("span").textContent);
+      b.title = "Copied";
+      b.replaceChildren(icon("s-ok"));
+      setTimeout(() => {
+        b.title = "Copy";
+        b.replaceChildren(icon("copy"));
+      }, 2000);
     });
-    this.append(button);
+    this.append(b);
   }
 }
 

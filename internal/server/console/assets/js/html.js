@@ -12,6 +12,27 @@ export function element(tag, properties = {}, ...children) {
   return e;
 }
 
+const sprite = new URL("../icons/icons.svg", import.meta.url).pathname;
+const svg = "http://www.w3.org/2000/svg";
+
+// icon makes an icon of icons.svg, as view.I does.
+export function icon(name, classes = "i") {
+  const e = document.createElementNS(svg, "svg");
+  e.setAttribute("class", classes);
+  e.setAttribute("aria-hidden", "true");
+  const use = document.createElementNS(svg, "use");
+  use.setAttribute("href", `${sprite}#${name}`);
+  e.append(use);
+  return e;
+}
+
+// button makes a button that shows an icon instead of its label.
+export function button(classes, name, label) {
+  const b = element("button", { type: "button", className: classes, ariaLabel: label, title: label });
+  b.append(icon(name));
+  return b;
+}
+
 // parse returns the document of a server's HTML.
 export function parse(html) {
   return new DOMParser().parseFromString(policy.createHTML(html), "text/html");

@@ -13,7 +13,6 @@ export function enabled() {
 
 const help = [
   ["Ctrl+K", "find a page or action"],
-  ["g, then d s p c a o", "go to deployments, stacks, pools, schedules, activity, settings"],
   ["/", "filter the list"],
   ["j k", "next and previous row"],
   ["Enter", "open the row"],
@@ -29,6 +28,11 @@ const help = [
 
 let prefix = false;
 
+// places are the keys and names of the pages that the rail links to, because not everyone sees the same.
+function places() {
+  return [...document.querySelectorAll(".rail a[data-key]")].map((a) => [`g ${a.dataset.key}`, `go to ${a.textContent.trim()}`]);
+}
+
 function rows() {
   return [...document.querySelectorAll("main tbody tr, main .row")].filter((row) => row.querySelector("a[href]"));
 }
@@ -43,10 +47,12 @@ function move(step) {
 function showHelp() {
   let dialog = document.getElementById("key-help");
   if (!dialog) {
-    const pairs = help.flatMap(([key, text]) => [element("dt", {}, element("kbd", { textContent: key })), element("dd", { textContent: text })]);
-    const close = element("button", { className: "button", textContent: "Close" });
+    const [first, ...rest] = help;
+    const pairs = [first, ...places(), ...rest].flatMap(([key, text]) => [element("dt", {}, element("kbd", { textContent: key })), element("dd", { textContent: text })]);
+    const close = element("button", { className: "btn", textContent: "Close", type: "button" });
     close.addEventListener("click", () => dialog.close());
-    dialog = element("dialog", { id: "key-help", ariaLabel: "Keys" }, element("h2", { textContent: "Keys" }), element("dl", {}, ...pairs), close);
+    dialog = element("dialog", { id: "key-help", className: "dlg", ariaLabel: "Keys" },
+      element("h2", { textContent: "Keys" }), element("dl", { className: "key-list" }, ...pairs), element("div", { className: "acts" }, close));
     document.body.append(dialog);
   }
   dialog.showModal();
@@ -89,16 +95,30 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-keys-help]")) return;
+  event.preventDefault();
+  showHelp();
+});
+
+const openMenus = "details[open]:has(> .menu, > .dlg)";
+
 // One menu is open at a time, and Escape closes it.
 document.addEventListener("click", (event) => {
-  for (const menu of document.querySelectorAll("details.menu[open]")) {
+  for (const menu of document.querySelectorAll(openMenus)) {
     if (!menu.contains(event.target)) menu.open = false;
   }
 });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
-  for (const menu of document.querySelectorAll("details.menu[open]")) {
+  for (const menu of document.querySelectorAll(openMenus)) {
     menu.open = false;
     menu.querySelector("summary").focus();
   }
 });
+
+// The current tab is in view where tabs scroll.
+for (const tab of document.querySelectorAll(".tabs [aria-current], .sub [aria-current]")) {
+  const bar = tab.parentElement;
+  bar.scrollLeft = tab.offsetLeft - bar.offsetLeft - (bar.clientWidth - tab.offsetWidth) / 2;
+}

@@ -57,7 +57,7 @@ class LivePage extends HTMLElement {
   title({ title, mark }) {
     document.title = title;
     const icon = document.querySelector("link[rel=icon]");
-    if (icon) icon.href = icon.href.replace(/[a-z]+\.svg$/, `${mark || "plain"}.svg`);
+    if (icon) icon.href = icon.href.replace(/[a-z]+\.svg$/, `${mark || "mark"}.svg`);
   }
 
   bye(reason) {
@@ -103,11 +103,12 @@ class LivePage extends HTMLElement {
 
   say(text, link) {
     this.replaceChildren();
-    this.classList.toggle("shown", text !== "");
+    this.className = text ? "note n-warn" : "";
     if (!text) return;
     this.append(text, " ");
     if (link) {
       const a = document.createElement("a");
+      a.className = "btn small";
       a.href = link.href;
       a.textContent = link.text;
       this.append(a);

@@ -128,7 +128,7 @@ export class LogRows {
     const names = ["log-line"];
     if (selected) names.push("selected");
     if (current) names.push("current");
-    for (const name of ["error", "warning", "note"]) if (flag & flags[name]) names.push(name);
+    for (const name of ["error", "warning", "remark"]) if (flag & flags[name]) names.push(name);
     e.className = names.join(" ");
     const text = element("span", { className: "log-text" });
     if (line) text.append(...render(line[2], pattern));
@@ -137,7 +137,7 @@ export class LogRows {
     if (view.time) parts.push(this.timeOf(line, previous));
     parts.push(text);
     if (flag & flags.cut) {
-      const all = element("button", { type: "button", className: "button small", textContent: "Show all" });
+      const all = element("button", { type: "button", className: "btn small", textContent: "Show all" });
       all.addEventListener("click", () => view.source.whole(s.number, n));
       parts.push(all);
     }

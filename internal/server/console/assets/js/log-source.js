@@ -2,7 +2,7 @@
 const blockSize = 500;
 const maxBlocks = 40;
 
-export const flags = { error: 1, warning: 2, cut: 4, joined: 8, note: 16 };
+export const flags = { error: 1, warning: 2, cut: 4, joined: 8, remark: 16 };
 
 export class LogSource {
   constructor(base, attempt, changed) {

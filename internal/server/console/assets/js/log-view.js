@@ -71,7 +71,7 @@ class LogView extends HTMLElement {
 
   build() {
     const button = (text, title, click) => {
-      const b = element("button", { type: "button", className: "button small", textContent: text, title });
+      const b = element("button", { type: "button", className: "btn small", textContent: text, title });
       b.addEventListener("click", click);
       return b;
     };
