@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/termtext"
@@ -207,8 +208,7 @@ func copied(d shown) string {
 
 // says reports whether the message of the cause says more than its headline.
 func (d shown) says() bool {
-	m := d.Cause.Message
-	return m != "" && !strings.Contains(d.Cause.Headline, m)
+	return d.Cause.Message != "" && (d.Cause.Kind == cause.Resource || strings.HasSuffix(d.Cause.Headline, "…"))
 }
 
 // operations are the operations that users can start, with what they do.
