@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
@@ -140,14 +142,22 @@ func verdict(d shown) string {
 	return d.Verdict.Text
 }
 
-// headline returns the first sentence of a reason for waiting, and the other ones.
+// headline returns the first sentence of a reason for waiting, without what is in brackets at its end, and the rest.
 func headline(text string) (first, rest string) {
-	for at := range text {
-		if strings.HasPrefix(text[at:], ". ") {
-			return text[:at], text[at+2:]
-		}
+	first = strings.TrimSuffix(text, ".")
+	if at := strings.Index(text, ". "); at >= 0 {
+		first, rest = text[:at], text[at+2:]
 	}
-	return strings.TrimSuffix(text, "."), ""
+	if short, more, ok := strings.Cut(first, " ("); ok && strings.HasSuffix(more, ")") {
+		first, rest = short, strings.TrimSpace(capital(strings.TrimSuffix(more, ")"))+". "+rest)
+	}
+	return first, rest
+}
+
+// capital returns a text with a capital first letter.
+func capital(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // start says what must happen before a queued deployment starts, or "".
