@@ -78,6 +78,9 @@ func firstLine(text string) string {
 	return termtext.OneLine(line, 200)
 }
 
+// oneLine returns untrusted text as one printable line, also for attributes.
+func oneLine(text string) string { return termtext.OneLine(text, 0) }
+
 // about returns a usual time without false precision.
 func about(d time.Duration) time.Duration {
 	switch {
