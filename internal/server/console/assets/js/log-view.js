@@ -37,7 +37,6 @@ class LogView extends HTMLElement {
     this.layout();
     this.goTo(wanted, true);
     this.listen();
-    this.classList.add("enhanced");
     this.paint();
   }
 
