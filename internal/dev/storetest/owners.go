@@ -63,6 +63,7 @@ var tables = map[string]table{
 	"engine_events": {
 		owners: stack("(SELECT stack_id FROM updates WHERE id = r.update_id)"), expire: true, why: "old events",
 	},
+	"estate":       {owners: stack("r.stack_id"), org: orgOfStack, added: true},
 	"former_names": {owners: organization("r.org_id")},
 	"identities":   {owners: user("r.user_id"), free: []string{"used_at", "name"}, why: "the last sign-in wins"},
 	"installation": {
@@ -95,6 +96,7 @@ var tables = map[string]table{
 	"stack_references":  {owners: stack("r.stack_id"), org: orgOfStack},
 	"stack_tags":        {owners: stack("r.stack_id"), org: orgOfStack},
 	"stacks":            {owners: stack("r.id"), org: "(SELECT COALESCE(MAX(org_id), r.org_id) FROM deleted_stacks WHERE stack_id = r.id)", added: true},
+	"stars":             {owners: user("r.user_id"), expire: true, why: "marks of removed stacks"},
 	"states":            {owners: stack("r.stack_id"), org: orgOfStack},
 	"team_members":      {owners: organization("(SELECT org_id FROM teams WHERE id = r.team_id)")},
 	"team_stacks":       {owners: append(organization("(SELECT org_id FROM teams WHERE id = r.team_id)"), stack("(SELECT r.stack_id FROM teams WHERE id = r.team_id)")...)},

@@ -176,7 +176,9 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	case waiting.StateRunning:
 		f.Statuses = []workflow.Status{workflow.StatusRunning}
 	case waiting.StateSucceeded:
-		f.Statuses = []workflow.Status{workflow.StatusSucceeded}
+		f.Statuses, f.Drift = []workflow.Status{workflow.StatusSucceeded}, new(bool)
+	case waiting.StateDrift:
+		f.Drift = new(true)
 	case waiting.StateCancelled:
 		f.Reasons = []workflow.Reason{workflow.ReasonCancelled}
 	case waiting.StateSkipped:
@@ -185,6 +187,7 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 		f.Statuses, f.Reasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonLost}
 	case waiting.StateFailed:
 		f.Statuses, f.NotReasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonCancelled, workflow.ReasonLost}
+		f.Drift = new(bool)
 	default:
 		return f, fault.Invalid("%q is not a state of deployments", q.State)
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // recordEnd records for webhooks that a job has ended. It records nothing for a skipped deployment,
-// which neither succeeded nor failed.
-func (s *Service) recordEnd(tx *store.Tx, job store.Job) error {
+// which neither succeeded nor failed. It sets in the job whether a detection found drift.
+func (s *Service) recordEnd(tx *store.Tx, job *store.Job) error {
 	name := webhooks.DeploymentSucceeded
 	switch job.Status {
 	case workflow.StatusSucceeded:
@@ -20,18 +20,19 @@ func (s *Service) recordEnd(tx *store.Tx, job store.Job) error {
 	default:
 		return nil
 	}
-	if err := s.record(tx, job, name); err != nil {
+	if err := s.record(tx, *job, name); err != nil {
 		return err
 	}
 	if job.Operation != workflow.OperationDetectDrift && job.Operation != workflow.OperationRemediateDrift {
 		return nil
 	}
-	run, err := drift.Of(tx, job)
+	run, err := drift.Of(tx, *job)
 	if err != nil {
 		return err
 	}
+	job.DriftFound = run.Detected && !run.Remediates && run.Status == workflow.StatusSucceeded
 	for _, name := range driftEvents(run) {
-		if err := s.recordDrift(tx, job, run, name); err != nil {
+		if err := s.recordDrift(tx, *job, run, name); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/termtext"
 )
 
 // UpdateTopic is the notification channel for created, started and finished updates. The payload is
@@ -133,7 +134,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	}
 	u := store.Update{
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
-		Status: string(NotStarted), RequestedBy: p.User.ID,
+		Status: string(NotStarted), RequestedBy: p.User.ID, Message: termtext.OneLine(prog.Metadata.Message, store.MaxRunMessage),
 	}
 	if p.Kind == identity.KindOrg {
 		u.TokenID = p.TokenID

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"workflowagent/internal/protocol"
@@ -82,6 +83,9 @@ type Job struct {
 	// QueueGroup separates queued deployments that must not supersede each other, such as those of
 	// two pull requests.
 	QueueGroup string
+	// DriftFound is set for a job that only detects drift and has found some. Its status is then mostly failed, because
+	// pulumi expected no changes.
+	DriftFound bool
 	// ConcurrencyGroup is the name of a group of stacks of the organization, or "". None of its jobs is claimed
 	// while another one is claimed or running. A running job keeps it when the stack moves to another group.
 	ConcurrencyGroup string
@@ -104,7 +108,12 @@ type Cause struct {
 var jobs = database.NewTable[Job]("jobs j")
 
 // InsertJob adds a job with a new id.
-func (tx *Tx) InsertJob(j Job) error { return jobs.Insert(tx.Tx, j) }
+func (tx *Tx) InsertJob(j Job) error {
+	if err := jobs.Insert(tx.Tx, j); err != nil {
+		return err
+	}
+	return tx.jobChanged(j)
+}
 
 // SaveJob stores the named columns of a job, or all columns if none is named. It returns [ErrConflict] if the
 // job's stack has another claimed or running job.
@@ -112,6 +121,9 @@ func (tx *Tx) SaveJob(j Job, columns ...string) error {
 	err := jobs.Update(tx.Tx, j, columns...)
 	if errors.Is(err, ErrConflict) {
 		err = fmt.Errorf("the stack %s has another claimed or running job than %s: %w", j.StackID, j.ID, err)
+	}
+	if err == nil && (len(columns) == 0 || slices.Contains(columns, "status")) {
+		err = tx.jobChanged(j)
 	}
 	return err
 }

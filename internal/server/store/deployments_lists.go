@@ -36,6 +36,7 @@ type StageFilter struct {
 	Statuses    []workflow.Status
 	Reasons     []workflow.Reason
 	NotReasons  []workflow.Reason
+	Drift       *bool // whether detections found drift
 	Operation   workflow.Operation
 	PoolID      string
 	AgentID     string
@@ -99,6 +100,10 @@ func (f StageFilter) conditions() (where string, args []any) {
 			text, args = among(column+not, values, args)
 			where += " AND " + text
 		}
+	}
+	if f.Drift != nil {
+		args = append(args, *f.Drift)
+		where += fmt.Sprintf(" AND j.drift_found = $%d", len(args))
 	}
 	in("j.status", texts(f.Statuses), "")
 	in("j.reason", texts(f.Reasons), "")

@@ -34,7 +34,7 @@ func release(t *testing.T, more map[string]string) database.Options {
 	}
 	return database.Options{
 		Log: storetest.Log(), BlobDir: t.TempDir(), Migrations: files, Timeouts: database.Timeouts{Older: time.Millisecond},
-		Steps: map[int64]database.Step{372: nothing, 400: renameBeats},
+		Steps: map[int64]database.Step{372: nothing, 400: renameBeats, 670: nothing},
 	}
 }
 

@@ -311,7 +311,10 @@ func (tx *Tx) BlockedQueues() ([]StackQueue, error) {
 
 // SaveStackQueue stores the queue of a stack.
 func (tx *Tx) SaveStackQueue(q StackQueue) error {
-	return stackQueues.Save(tx.Tx, q, "stack_id")
+	if err := stackQueues.Save(tx.Tx, q, "stack_id"); err != nil {
+		return err
+	}
+	return tx.queueOfEstate(q)
 }
 
 // PausedStacks returns the paused stacks that a caller can see, in the form "project/stack".

@@ -43,7 +43,12 @@ var (
 )
 
 // InsertStack adds a stack, or returns [ErrConflict] if its name is taken.
-func (tx *Tx) InsertStack(s Stack) error { return stackRows.Insert(tx.Tx, s) }
+func (tx *Tx) InsertStack(s Stack) error {
+	if err := stackRows.Insert(tx.Tx, s); err != nil {
+		return err
+	}
+	return tx.addEstate(s)
+}
 
 // Stack returns a stack by its id.
 func (tx *Tx) Stack(id string) (Stack, error) { return stacks.One(tx.Tx, "WHERE s.id = $1", id) }
@@ -78,12 +83,19 @@ func (tx *Tx) UpdateStack(s Stack) error {
 	if err := tx.recordResources("id", s.ID, s.ResourceCount); err != nil {
 		return err
 	}
-	return stackRows.Update(tx.Tx, s, "version", "state_blob", "state_schema", "resource_count", "active_update", "last_update_at")
+	err := stackRows.Update(tx.Tx, s, "version", "state_blob", "state_schema", "resource_count", "active_update", "last_update_at")
+	if err != nil {
+		return err
+	}
+	return tx.stateOfEstate(s)
 }
 
 // RenameStack changes a stack's names, or returns [ErrConflict] if they are taken.
 func (tx *Tx) RenameStack(id, project, name string) error {
-	return stackRows.Update(tx.Tx, Stack{ID: id, Project: project, Name: name}, "project", "name")
+	if err := stackRows.Update(tx.Tx, Stack{ID: id, Project: project, Name: name}, "project", "name"); err != nil {
+		return err
+	}
+	return tx.nameOfEstate(id)
 }
 
 // SetStackConfig replaces a stack's stored configuration.
@@ -193,15 +205,22 @@ func (tx *Tx) SetStackTags(stackID string, tags map[string]string) error {
 		return err
 	}
 	for k, v := range tags {
-		if err := tx.SetStackTag(stackID, k, v); err != nil {
+		if err := tx.saveStackTag(stackID, k, v); err != nil {
 			return err
 		}
 	}
-	return nil
+	return tx.tagsOfEstate(stackID, tags)
 }
 
 // SetStackTag sets one tag of a stack.
 func (tx *Tx) SetStackTag(stackID, name, value string) error {
+	if err := tx.saveStackTag(stackID, name, value); err != nil {
+		return err
+	}
+	return tx.readTagsOfEstate(stackID)
+}
+
+func (tx *Tx) saveStackTag(stackID, name, value string) error {
 	_, err := tx.Exec(`INSERT INTO stack_tags (stack_id, name, value) VALUES ($1, $2, $3)
 		ON CONFLICT (stack_id, name) DO UPDATE SET value = excluded.value`, stackID, name, value)
 	return err
@@ -209,5 +228,8 @@ func (tx *Tx) SetStackTag(stackID, name, value string) error {
 
 // DeleteStackTag removes a tag, or returns [ErrNotFound] if the stack does not have the tag.
 func (tx *Tx) DeleteStackTag(stackID, name string) error {
-	return tx.ExecOne("DELETE FROM stack_tags WHERE stack_id = $1 AND name = $2", stackID, name)
+	if err := tx.ExecOne("DELETE FROM stack_tags WHERE stack_id = $1 AND name = $2", stackID, name); err != nil {
+		return err
+	}
+	return tx.readTagsOfEstate(stackID)
 }

@@ -69,7 +69,10 @@ func (tx *Tx) DeleteStack(id, by string) error {
 			return err
 		}
 	}
-	return tx.ExecOne("UPDATE stacks SET org_id = $2, name = id WHERE id = $1", id, deletedOrg)
+	if err := tx.ExecOne("UPDATE stacks SET org_id = $2, name = id WHERE id = $1", id, deletedOrg); err != nil {
+		return err
+	}
+	return tx.nameOfEstate(id)
 }
 
 // DeletedStack returns a deleted stack by its id, or [ErrNotFound].
@@ -101,6 +104,9 @@ func (tx *Tx) RestoreStack(d DeletedStack, name string) error {
 		return err
 	}
 	if err := tx.ExecOne("UPDATE stacks SET org_id = $2, name = $3 WHERE id = $1", d.StackID, d.OrgID, name); err != nil {
+		return err
+	}
+	if err := tx.nameOfEstate(d.StackID); err != nil {
 		return err
 	}
 	_, err := tx.Exec(`INSERT INTO resource_changes (org_id, stack_id, changed_at, change)

@@ -46,12 +46,16 @@ func (tx *Tx) MoveStack(stackID, orgID string) error {
 	if err := tx.ExecOne("UPDATE stacks SET org_id = $2, resource_count = 0 WHERE id = $1", stackID, orgID); err != nil {
 		return err
 	}
+	if err := tx.nameOfEstate(stackID); err != nil {
+		return err
+	}
 	for _, change := range []string{
 		"UPDATE stacks SET created_by = '' WHERE id = $1 AND created_by NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
 		"UPDATE deployments SET org_id = $2 WHERE stack_id = $1",
 		"UPDATE jobs SET org_id = $2 WHERE stack_id = $1",
 		"DELETE FROM team_stacks WHERE stack_id = $1 AND team_id NOT IN (SELECT id FROM teams WHERE org_id = $2)",
 		"DELETE FROM collaborators WHERE stack_id = $1 AND user_id NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
+		"DELETE FROM stars WHERE stack_id = $1 AND user_id NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
 	} {
 		if _, err := tx.Exec(change, stackID, orgID); err != nil {
 			return err

@@ -38,13 +38,23 @@ type Update struct {
 	// CheckpointSequence is the sequence number of the last verbatim checkpoint; 0 before the first.
 	CheckpointSequence int64
 	TokenID            string // organization or team token that created the update; "" for other callers
+	Message            string // what the client says about it, in one line and cut off
 	OrgID              string `db:"-" read:"(SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)"` // of the stack
 }
 
 var updates = database.NewTable[Update]("updates")
 
 // InsertUpdate adds an update.
-func (tx *Tx) InsertUpdate(u Update) error { return updates.Insert(tx.Tx, u) }
+func (tx *Tx) InsertUpdate(u Update) error {
+	err := updates.Insert(tx.Tx, u)
+	if err == nil && !u.StartedAt.IsZero() {
+		err = tx.updateStarted(u)
+	}
+	if err == nil && !u.FinishedAt.IsZero() {
+		err = tx.updateFinished(u)
+	}
+	return err
+}
 
 // Update returns an update by its id.
 func (tx *Tx) Update(id string) (Update, error) {
@@ -67,7 +77,11 @@ func (tx *Tx) UpdateOnStack(id, org, project, name string) (Update, error) {
 // StartUpdate writes the fields of an update that change when it starts. It returns [ErrConflict] if
 // another update than a preview runs on the stack.
 func (tx *Tx) StartUpdate(u Update) error {
-	return updates.Update(tx.Tx, u, "status", "version", "started_at", "lease_hash", "lease_expires_at", "state_schema", "resource_count", "journal_version")
+	err := updates.Update(tx.Tx, u, "status", "version", "started_at", "lease_hash", "lease_expires_at", "state_schema", "resource_count", "journal_version")
+	if err != nil {
+		return err
+	}
+	return tx.updateStarted(u)
 }
 
 // RenewUpdate sets the time at which an update's lease expires.
@@ -82,12 +96,23 @@ func (tx *Tx) StoreUpdateState(u Update) error {
 
 // SetResourceChanges sets the JSON object of an update's changes.
 func (tx *Tx) SetResourceChanges(id, changes string) error {
-	return updates.Update(tx.Tx, Update{ID: id, ResourceChanges: changes}, "resource_changes")
+	if err := updates.Update(tx.Tx, Update{ID: id, ResourceChanges: changes}, "resource_changes"); err != nil {
+		return err
+	}
+	// The summary of a detection can arrive after its end.
+	u, err := updates.One(tx.Tx, "WHERE id = $1 AND kind = 'refresh' AND preview = 1 AND finished_at > 0", id)
+	if err != nil {
+		return IgnoreMissing(err)
+	}
+	return tx.driftDetected(u)
 }
 
 // FinishUpdate writes the fields of an update that change when it ends.
 func (tx *Tx) FinishUpdate(u Update) error {
-	return updates.Update(tx.Tx, u, "status", "reason", "finished_at", "state_blob", "state_schema", "resource_count")
+	if err := updates.Update(tx.Tx, u, "status", "reason", "finished_at", "state_blob", "state_schema", "resource_count"); err != nil {
+		return err
+	}
+	return tx.updateFinished(u)
 }
 
 // Program returns the JSON of the request that created an update.
@@ -145,27 +170,6 @@ func (tx *Tx) CountUpdates(f UpdateFilter) (int64, error) {
 // UpdateByVersion returns the update that created a version of a stack.
 func (tx *Tx) UpdateByVersion(stackID string, version int64) (Update, error) {
 	return updates.One(tx.Tx, `WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
-}
-
-// Operation is the newest update of a stack that is not a preview, with its origin. It holds the stack
-// while it runs.
-type Operation struct {
-	StackID      string
-	Kind, Status string
-	Version      int64
-	StartedAt    time.Time
-	Requester    string `read:"COALESCE(w.login, '')"` // login of the user who requested it, or ""
-	DeploymentID string
-	Deployment   int64 `read:"COALESCE(d.version, 0)"` // number of the deployment that runs it, or 0
-}
-
-var operations = database.NewTable[Operation](`updates u JOIN live_stacks s ON s.id = u.stack_id AND s.version = u.version
-	LEFT JOIN users w ON w.id = u.requested_by LEFT JOIN deployments d ON d.id = u.deployment_id`)
-
-// NewestOperations returns the newest operations of the stacks that have one.
-func (tx *Tx) NewestOperations(stackIDs []string) ([]Operation, error) {
-	where, args := among("u.stack_id", stackIDs, nil)
-	return operations.All(tx.Tx, "WHERE "+where+" AND u.preview = 0 AND u.started_at > 0", args...)
 }
 
 // UpdateOfState returns the update that stored a state. Later updates can share the state.

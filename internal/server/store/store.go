@@ -50,7 +50,7 @@ func ConnsOf(all int) int { return database.ConnsOf(all) }
 var migrations embed.FS
 
 // steps are the migrations that SQL cannot express, by version.
-var steps = map[int64]database.Step{372: addBriefs, 400: renameBeats}
+var steps = map[int64]database.Step{372: addBriefs, 400: renameBeats, 670: addEstate}
 
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {

@@ -109,9 +109,6 @@ func usual(d shown) string {
 
 // stateBadge returns the word for the state of a deployment and the kind of its badge; "" for none.
 func stateBadge(d shown) (kind, text string) {
-	if d.mark() == view.MarkDrift {
-		return "warn", "drift found"
-	}
 	switch d.Verdict.State {
 	case waiting.StateQueued:
 		switch {
@@ -130,6 +127,8 @@ func stateBadge(d shown) (kind, text string) {
 		return "run", strings.ToLower(wordsOf(d.Operation).doing)
 	case waiting.StateFailed, waiting.StateLost:
 		return "bad", d.Verdict.State
+	case waiting.StateDrift:
+		return "warn", "drift found"
 	case waiting.StateSucceeded:
 		return "", ""
 	default:

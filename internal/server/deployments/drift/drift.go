@@ -5,7 +5,6 @@ package drift
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"workflowagent/internal/server/budget"
@@ -203,20 +202,5 @@ func known(u store.Update) bool {
 	return stacks.Status(u.Status) == stacks.Succeeded && u.ResourceChanges != ""
 }
 
-// found reports whether a detection found drift, by the rule of pulumi refresh --expect-no-changes.
-func found(u store.Update) bool {
-	var counts map[string]int64
-	if !known(u) || json.Unmarshal([]byte(u.ResourceChanges), &counts) != nil {
-		return false
-	}
-	for op, n := range counts {
-		switch op {
-		case "same", "read", "read-discard", "read-replacement":
-		default:
-			if n > 0 {
-				return true
-			}
-		}
-	}
-	return false
-}
+// found reports whether a detection found drift.
+func found(u store.Update) bool { return known(u) && store.Drifted(u.ResourceChanges) }

@@ -24,6 +24,9 @@ const (
 	StateCancelled = "cancelled"
 	StateSkipped   = "skipped"
 	StateLost      = "lost"
+	// StateDrift is the end of a detection that found drift. Its status is mostly failed, because pulumi expected no
+	// changes.
+	StateDrift = "drift"
 )
 
 // Verdict says in words how a deployment does or how it ended.
@@ -48,6 +51,8 @@ func State(job store.Job) string {
 		return StateClaimed
 	case job.Status == workflow.StatusRunning:
 		return StateRunning
+	case job.DriftFound:
+		return StateDrift
 	case job.Status == workflow.StatusSucceeded:
 		return StateSucceeded
 	case job.Reason == workflow.ReasonCancelled:
@@ -65,7 +70,7 @@ func State(job store.Job) string {
 func Judge(job store.Job, why Why, now time.Time) Verdict {
 	v := Verdict{State: State(job), Step: -1}
 	for i, step := range job.Steps {
-		if step.Status == workflow.StepFailed {
+		if step.Status == workflow.StepFailed && v.State != StateDrift {
 			v.Step, v.StepName = i, step.Name
 			break
 		}
@@ -82,6 +87,8 @@ func Judge(job store.Job, why Why, now time.Time) Verdict {
 		v.Text = runningText(job, v.Elapsed)
 	case StateSucceeded:
 		v.Text = "Succeeded" + after(job) + "."
+	case StateDrift:
+		v.Text = "Drift found" + after(job) + ": the resources differ from the stack's state."
 	case StateCancelled:
 		v.Text = cancelledText(job)
 	case StateSkipped:

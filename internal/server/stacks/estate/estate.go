@@ -1,0 +1,282 @@
+package estate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
+)
+
+// Service lists stacks.
+type Service struct {
+	db  *store.DB
+	log *logrus.Entry
+}
+
+// New returns a service on a database.
+func New(db *store.DB, log *logrus.Entry) *Service { return &Service{db, log} }
+
+// PageSize is the number of stacks on a page of [Service.List].
+const PageSize = 100
+
+// maxPage bounds the number of a page.
+const maxPage = 10_000
+
+// Query selects the stacks of [Service.List]. An empty field selects all.
+type Query struct {
+	Project string
+	// Text contains parts of names, owners, repositories and tags, in any order.
+	Text    string
+	States  []State
+	Starred bool
+	// TagName and TagValue select the stacks with a tag; without a value, with any.
+	TagName, TagValue string
+	Owner             string
+	Drift             string // "found", "none" or "never"
+	Group             store.EstateGroup
+	Sort              store.EstateSort
+	Page              int // from 1
+}
+
+// Stack is a stack in a list.
+type Stack struct {
+	store.EstateRow
+	State State
+}
+
+// By returns the name of whoever requested the last run; "" if there was none, or if no user did.
+func (s Stack) By() string { return cmp.Or(s.ByName, s.ByLogin, s.LastWho) }
+
+// Changed returns the time of the last change: the end of the last run, or its start while it runs.
+func (s Stack) Changed() time.Time {
+	if s.LastEndedAt.After(s.LastStartedAt) {
+		return s.LastEndedAt
+	}
+	return s.LastStartedAt
+}
+
+// Group is a group of stacks in a list.
+type Group struct {
+	Value             string // that they have in common; "" for those without
+	Stacks, Resources int64
+	States            map[State]int64
+}
+
+// List is a page of stacks.
+type List struct {
+	Stacks []Stack
+	Groups map[string]Group // those on the page, by their values
+	All    int64            // without the query's states and stars
+	States map[State]int64  // of these
+	Stars  int64            // of these
+	Owners []string         // of these, or of all if the query selects one, in order
+	More   bool             // there is a next page
+}
+
+// Bounds of a query.
+const (
+	maxText  = 200
+	maxWords = 8
+)
+
+// rowMemory is the approximate size of a stack in a [List], in bytes.
+const rowMemory = 8 << 10
+
+// ofDrift are the values of Query.Drift.
+var ofDrift = map[string]store.Drift{"found": store.DriftFound, "none": store.NoDrift, "never": ""}
+
+func (q Query) filter(p identity.Principal, orgID string) (store.EstateFilter, error) {
+	f := store.EstateFilter{
+		OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID, Project: q.Project, Words: strings.Fields(q.Text), Starred: q.Starred,
+		TagName: q.TagName, TagValue: q.TagValue, Owner: q.Owner, Group: q.Group, Sort: q.Sort,
+		Limit: PageSize + 1, Offset: (max(1, min(q.Page, maxPage)) - 1) * PageSize,
+	}
+	switch {
+	case len(q.Text) > maxText || len(f.Words) > maxWords:
+		return f, fault.Invalid("the filter is longer than %d bytes or %d words", maxText, maxWords)
+	case len(q.TagName)+len(q.TagValue)+len(q.Owner)+len(q.Group) > maxText:
+		return f, fault.Invalid("the tag, owner or group is longer than %d bytes", maxText)
+	}
+	for _, s := range q.States {
+		rank := slices.Index(States, s)
+		if rank < 0 {
+			return f, fault.Invalid("%q is not a state of stacks", s)
+		}
+		f.Ranks = append(f.Ranks, store.EstateRank(rank))
+	}
+	if drift, ok := ofDrift[q.Drift]; ok {
+		f.Drift = &drift
+	} else if q.Drift != "" {
+		return f, fault.Invalid("%q is not found, none or never", q.Drift)
+	}
+	switch q.Group {
+	case store.Ungrouped, store.GroupByProject, store.GroupByOwner, store.GroupByRepository:
+	default:
+		if name, isTag := strings.CutPrefix(string(q.Group), string(store.GroupByTag)); !isTag || name == "" {
+			return f, fault.Invalid("stacks cannot be grouped by %q", q.Group)
+		}
+	}
+	switch q.Sort {
+	case "", store.SortByState, store.SortByName, store.SortByChange, store.SortByResources, store.SortByDrift:
+	default:
+		return f, fault.Invalid("stacks cannot be sorted by %q", q.Sort)
+	}
+	return f, nil
+}
+
+// List returns a page of the stacks of an organization that the caller sees.
+func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, q Query) (List, error) {
+	f, err := q.filter(p, orgID)
+	if err != nil {
+		return List{}, err
+	}
+	if err := budget.Of(ctx).Take(ctx, int64(f.Limit)*rowMemory); err != nil {
+		return List{}, err
+	}
+	l, err := store.Read(ctx, s.db, func(tx *store.Tx) (l List, err error) {
+		rows, err := tx.EstateRows(f)
+		if err != nil {
+			return l, err
+		}
+		if l.More = len(rows) > PageSize; l.More {
+			rows = rows[:PageSize]
+		}
+		l.Stacks = stacksOf(rows)
+		if err := l.count(tx, f); err != nil {
+			return l, err
+		}
+		l.Groups, err = groupsOf(tx, f, l.Stacks)
+		return l, err
+	})
+	return l, fault.While(err, "listing stacks")
+}
+
+// count sets the numbers of stacks, and the owners.
+func (l *List) count(tx *store.Tx, f store.EstateFilter) error {
+	counts, err := tx.CountEstate(f)
+	if err != nil {
+		return err
+	}
+	l.States = map[State]int64{}
+	for _, c := range counts {
+		l.All += c.Stacks
+		l.States[States[c.Rank]] += c.Stacks
+		if c.Group != "" && !slices.Contains(l.Owners, c.Group) && len(l.Owners) < maxOwners {
+			l.Owners = append(l.Owners, c.Group)
+		}
+	}
+	if f.Owner != "" {
+		if l.Owners, err = tx.EstateOwners(f, maxOwners); err != nil {
+			return err
+		}
+	}
+	l.Stars, err = tx.CountStarred(f)
+	return err
+}
+
+func stacksOf(rows []store.EstateRow) []Stack {
+	list := make([]Stack, len(rows))
+	for i, r := range rows {
+		list[i] = Stack{r, Of(r.Estate)}
+	}
+	return list
+}
+
+// groupsOf returns the groups of the stacks of a page.
+func groupsOf(tx *store.Tx, f store.EstateFilter, page []Stack) (map[string]Group, error) {
+	if f.Group == store.Ungrouped {
+		return nil, nil
+	}
+	var values []string
+	for _, st := range page {
+		if !slices.Contains(values, st.Group) {
+			values = append(values, st.Group)
+		}
+	}
+	counts, err := tx.CountEstateGroups(f, values)
+	groups := map[string]Group{}
+	for _, c := range counts {
+		g := groups[c.Group]
+		if g.States == nil {
+			g = Group{Value: c.Group, States: map[State]int64{}}
+		}
+		g.Stacks, g.Resources = g.Stacks+c.Stacks, g.Resources+c.Resources
+		g.States[States[c.Rank]] += c.Stacks
+		groups[c.Group] = g
+	}
+	return groups, err
+}
+
+// maxOwners bounds the owners of a [List].
+const maxOwners = 50
+
+// maxStarred bounds the stacks of [Service.Starred].
+const maxStarred = 20
+
+// Starred returns the stacks of an organization that the caller has marked, by name.
+func (s *Service) Starred(ctx context.Context, p identity.Principal, orgID string) ([]Stack, error) {
+	if p.User.ID == "" {
+		return nil, nil
+	}
+	f := store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID, Starred: true, Sort: store.SortByName, Limit: maxStarred}
+	rows, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.EstateRow, error) { return tx.EstateRows(f) })
+	return stacksOf(rows), fault.While(err, "listing starred stacks")
+}
+
+// Get returns the row of a stack that the caller may see, with the caller's star.
+func (s *Service) Get(ctx context.Context, p identity.Principal, st store.Stack) (Stack, error) {
+	row, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (store.EstateRow, error) { return tx.EstateRow(st.ID, p.User.ID) })
+	return Stack{row, Of(row.Estate)}, fault.While(store.IgnoreMissing(err), "reading the state of %s", st.Ref())
+}
+
+// SetStar marks a stack for the caller, who must be a user, or removes the mark.
+func (s *Service) SetStar(ctx context.Context, p identity.Principal, st store.Stack, on bool) error {
+	if p.User.ID == "" {
+		return fault.Forbidden("only users can star stacks")
+	}
+	if err := p.Check(st, identity.StateRead); err != nil {
+		return err
+	}
+	err := s.db.Write(ctx, scope.User(p.User.ID).And(st.Scope().Shared()), func(tx *store.Tx) error {
+		tx.Notify(stacks.Topic, st.OrgID+"/"+st.ID)
+		if on {
+			return tx.Star(p.User.ID, st.ID)
+		}
+		return tx.Unstar(p.User.ID, st.ID)
+	})
+	return fault.While(err, "starring a stack")
+}
+
+// repairs is the time between two calls of [store.DB.RepairEstate], for servers of an earlier version that share the
+// database.
+const repairs = time.Hour
+
+// Run repairs, until ctx is done, what servers of earlier versions have left behind.
+func (s *Service) Run(ctx context.Context) error {
+	ticker := time.NewTicker(repairs)
+	defer ticker.Stop()
+	for {
+		n, err := s.db.RepairEstate(ctx)
+		if err != nil {
+			return fault.While(err, "repairing the list of stacks")
+		}
+		if n > 0 {
+			s.log.WithField("stacks", n).Info("read the runs of stacks again that an earlier version of the server has changed")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+}

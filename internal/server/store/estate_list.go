@@ -1,0 +1,262 @@
+package store
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"workflowagent/internal/server/store/database"
+)
+
+// EstateGroup is what the stacks of a group have in common: one of these, or a tag with the prefix [GroupByTag].
+type EstateGroup string
+
+// The groups.
+const (
+	Ungrouped         EstateGroup = ""
+	GroupByProject    EstateGroup = "project"
+	GroupByOwner      EstateGroup = "owner"
+	GroupByRepository EstateGroup = "repository"
+	GroupByTag        EstateGroup = "tag:"
+)
+
+// EstateSort is the order of a list of stacks.
+type EstateSort string
+
+// The orders. Numbers and times begin with the largest.
+const (
+	SortByState     EstateSort = "state"
+	SortByName      EstateSort = "name"
+	SortByChange    EstateSort = "changed"
+	SortByResources EstateSort = "resources"
+	SortByDrift     EstateSort = "drift"
+)
+
+var estateOrders = map[EstateSort]string{
+	SortByState:     "e.rank",
+	SortByName:      "",
+	SortByChange:    "e.changed_at DESC",
+	SortByResources: "e.resources DESC",
+	SortByDrift:     "CASE e.drift WHEN 'found' THEN 0 WHEN '' THEN 1 ELSE 2 END, e.drift_at",
+}
+
+// EstateFilter selects, groups and sorts stacks of an organization. An empty field selects all.
+type EstateFilter struct {
+	OrgID   string // required
+	Reach   Reach
+	UserID  string // whose stars count
+	Project string
+	// Words are parts of the name, owner, repository or tags, in any case and order.
+	Words             []string
+	Ranks             []EstateRank
+	Starred           bool
+	TagName, TagValue string
+	Owner             string
+	Drift             *Drift
+	Group             EstateGroup
+	Sort              EstateSort // "" means [SortByState]
+	Limit, Offset     int
+}
+
+// EstateRow is a stack in a list.
+type EstateRow struct {
+	Estate
+	Group   string // value that the stack's group has in common; "" without one
+	Starred bool
+	ByName  string // name of the user who requested the last run; "" if no user did or the user is gone
+	ByLogin string
+}
+
+// EstateCount is a number of stacks with the same group and rank.
+type EstateCount struct {
+	Group     string
+	Rank      EstateRank
+	Stacks    int64
+	Resources int64
+}
+
+// estateQuery is a query for stacks of an organization.
+type estateQuery struct {
+	from, where, group string
+	args               []any
+	arg                func(any) string
+}
+
+// estateQuery returns the parts of a query; where is "" if the filter selects nothing.
+func (tx *Tx) estateQuery(f EstateFilter) (*estateQuery, error) {
+	q := &estateQuery{}
+	q.arg = argumentsOf(&q.args)
+	arg := q.arg
+	q.from = "estate e"
+	where := []string{"e.org_id = " + arg(f.OrgID)}
+	all, err := tx.reachesAll(f.OrgID, f.Reach)
+	if err != nil {
+		return q, err
+	}
+	if !all {
+		visible := f.Reach.where(arg)
+		if visible == "" {
+			return q, nil
+		}
+		where = append(where, visible)
+		q.from += " JOIN live_stacks s ON s.id = e.stack_id JOIN organizations o ON o.id = s.org_id"
+	}
+	switch name, isTag := strings.CutPrefix(string(f.Group), string(GroupByTag)); {
+	case isTag:
+		q.from += " LEFT JOIN stack_tags gt ON gt.stack_id = e.stack_id AND gt.name = " + arg(name)
+		q.group = "COALESCE(gt.value, '')"
+	case f.Group == GroupByOwner:
+		q.group = "e.owner"
+	case f.Group == GroupByRepository:
+		q.group = "e.repository"
+	case f.Group == GroupByProject:
+		q.group = "e.project"
+	default:
+		q.group = "''"
+	}
+	if f.Project != "" {
+		where = append(where, "e.project = "+arg(f.Project))
+	}
+	for _, word := range f.Words {
+		pattern := arg("%" + likeText.Replace(strings.ToLower(word)) + "%")
+		where = append(where, fmt.Sprintf(`(LOWER(e.project || '/' || e.name) LIKE %[1]s ESCAPE '\' OR e.tags LIKE %[1]s ESCAPE '\' OR LOWER(e.repository) LIKE %[1]s ESCAPE '\')`, pattern))
+	}
+	if f.TagName != "" {
+		cond := "EXISTS (SELECT 1 FROM stack_tags t WHERE t.stack_id = e.stack_id AND t.name = " + arg(f.TagName)
+		if f.TagValue != "" {
+			cond += " AND t.value = " + arg(f.TagValue)
+		}
+		where = append(where, cond+")")
+	}
+	if f.Owner != "" {
+		where = append(where, "e.owner = "+arg(f.Owner))
+	}
+	if f.Drift != nil {
+		where = append(where, "e.drift = "+arg(*f.Drift))
+	}
+	q.where = " WHERE " + strings.Join(where, " AND ")
+	return q, nil
+}
+
+// narrow adds the conditions on states and stars, whose numbers [Tx.CountEstate] returns.
+func (q *estateQuery) narrow(f EstateFilter) {
+	if len(f.Ranks) > 0 {
+		ranks := make([]string, len(f.Ranks))
+		for i, r := range f.Ranks {
+			ranks[i] = fmt.Sprint(int64(r))
+		}
+		q.where += " AND e.rank IN (" + strings.Join(ranks, ", ") + ")"
+	}
+	if f.Starred {
+		q.where += " AND e.stack_id IN (SELECT m.stack_id FROM stars m WHERE m.user_id = " + q.arg(f.UserID) + ")"
+	}
+}
+
+// reachesAll reports whether a caller sees all stacks of an organization, so that queries need not check each.
+func (tx *Tx) reachesAll(orgID string, r Reach) (bool, error) {
+	if slices.Contains(r.All, orgID) {
+		return true, nil
+	}
+	if !slices.Contains(r.ByDefault, orgID) {
+		return false, nil
+	}
+	least, err := database.Scalar[int64](tx.Tx, "SELECT stack_permission FROM organizations WHERE id = $1", orgID)
+	return Permission(least) >= max(r.Least, ReadPermission), IgnoreMissing(err)
+}
+
+// order returns the order of a list. Stacks without a group are last.
+func (f EstateFilter) order(group string) string {
+	var order []string
+	switch f.Group {
+	case Ungrouped:
+	case GroupByProject: // each stack has one
+		order = append(order, "e.project")
+	default:
+		order = append(order, "CASE WHEN "+group+" = '' THEN 1 ELSE 0 END", group)
+	}
+	if by := estateOrders[cmp.Or(f.Sort, SortByState)]; by != "" {
+		order = append(order, by)
+	}
+	if f.Group != GroupByProject { // else an index has the order
+		order = append(order, "e.project")
+	}
+	return strings.Join(append(order, "e.name"), ", ")
+}
+
+// EstateRows returns a page of stacks.
+func (tx *Tx) EstateRows(f EstateFilter) ([]EstateRow, error) {
+	q, err := tx.estateQuery(f)
+	if err != nil || q.where == "" {
+		return nil, err
+	}
+	q.narrow(f)
+	// The page is found before its rows are completed.
+	user := q.arg(f.UserID)
+	query := fmt.Sprintf(`SELECT %s, p.group_value, CASE WHEN m.user_id IS NULL THEN 0 ELSE 1 END, COALESCE(w.name, ''), COALESCE(w.login, '')
+		FROM (SELECT e.stack_id, %s AS group_value FROM %s%s ORDER BY %s LIMIT %d OFFSET %d) p
+		JOIN estate e ON e.stack_id = p.stack_id LEFT JOIN users w ON w.id = e.last_by
+		LEFT JOIN stars m ON m.stack_id = e.stack_id AND m.user_id = %s ORDER BY %s`,
+		estates.Expressions(), q.group, q.from, q.where, f.order(q.group), f.Limit, f.Offset, user, f.order("p.group_value"))
+	return database.Collect(tx.Tx, readEstateRow, query, q.args...)
+}
+
+func readEstateRow(scan database.Scan) (r EstateRow, err error) {
+	err = scan(append(estates.Fields(&r.Estate), &r.Group, &r.Starred, &r.ByName, &r.ByLogin)...)
+	return r, err
+}
+
+// EstateRow returns the row of a stack, with a user's star.
+func (tx *Tx) EstateRow(stackID, userID string) (EstateRow, error) {
+	return database.One(tx.Tx, readEstateRow, "SELECT "+estates.Expressions()+`, '', CASE WHEN m.user_id IS NULL THEN 0 ELSE 1 END, COALESCE(w.name, ''), COALESCE(w.login, '')
+		FROM estate e LEFT JOIN users w ON w.id = e.last_by LEFT JOIN stars m ON m.stack_id = e.stack_id AND m.user_id = $2 WHERE e.stack_id = $1`, stackID, userID)
+}
+
+// CountEstate counts the stacks of a filter by rank and owner, without its ranks and stars.
+func (tx *Tx) CountEstate(f EstateFilter) ([]EstateCount, error) {
+	f.Group = GroupByOwner
+	q, err := tx.estateQuery(f)
+	if err != nil || q.where == "" {
+		return nil, err
+	}
+	return tx.estateCounts(q)
+}
+
+// CountStarred counts the stacks of a filter that its user has marked.
+func (tx *Tx) CountStarred(f EstateFilter) (int64, error) {
+	f.Ranks, f.Starred = nil, true
+	q, err := tx.estateQuery(f)
+	if err != nil || q.where == "" {
+		return 0, err
+	}
+	q.narrow(f)
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+q.from+q.where, q.args...)
+}
+
+// CountEstateGroups counts the stacks of a filter by group, of some groups, and by rank.
+func (tx *Tx) CountEstateGroups(f EstateFilter, groups []string) ([]EstateCount, error) {
+	q, err := tx.estateQuery(f)
+	if err != nil || q.where == "" || len(groups) == 0 {
+		return nil, err
+	}
+	q.narrow(f)
+	in, args := among(q.group, groups, q.args)
+	q.where, q.args = q.where+" AND "+in, args
+	return tx.estateCounts(q)
+}
+
+func (tx *Tx) estateCounts(q *estateQuery) ([]EstateCount, error) {
+	return database.Collect(tx.Tx, func(scan database.Scan) (c EstateCount, err error) {
+		err = scan(&c.Group, &c.Rank, &c.Stacks, &c.Resources)
+		return c, err
+	}, fmt.Sprintf("SELECT %[1]s, e.rank, COUNT(*), CAST(SUM(e.resources) AS BIGINT) FROM %[2]s%[3]s GROUP BY %[1]s, e.rank ORDER BY 1, 2", q.group, q.from, q.where), q.args...)
+}
+
+// EstateOwners returns, in order, up to limit values of the tag owner of the stacks of an organization that a caller sees.
+func (tx *Tx) EstateOwners(f EstateFilter, limit int) ([]string, error) {
+	q, err := tx.estateQuery(EstateFilter{OrgID: f.OrgID, Reach: f.Reach})
+	if err != nil || q.where == "" {
+		return nil, err
+	}
+	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT DISTINCT e.owner FROM %s%s AND e.owner <> '' ORDER BY e.owner LIMIT %d", q.from, q.where, limit), q.args...)
+}
