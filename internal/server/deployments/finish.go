@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -26,6 +27,7 @@ type verdict struct {
 	reason  workflow.Reason
 	message string
 	note    string // the server's line in the job's log, "" for none
+	found   cause.Evidence
 }
 
 // finish ends a job in memory and writes the consequences to the database. The caller saves the job
@@ -78,7 +80,11 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	if err := outbox.Changed(tx, job.StackID, job.DeploymentID); err != nil {
 		return err
 	}
-	return s.recordEnd(tx, job)
+	if err := s.recordEnd(tx, job); err != nil {
+		return err
+	}
+	job.Cause = cause.Of(*job, v.found)
+	return nil
 }
 
 // skipIntermediate skips each queued deployment of a stack that is superseded by a newer deployment

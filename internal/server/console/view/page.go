@@ -28,7 +28,9 @@ type Page struct {
 	// Crumbs and Tabs are above the body of a page with neither a bar nor an object.
 	Crumbs []Crumb
 	Tabs   []Tab
-	Body   templ.Component
+	// Skips are links to parts of the page, which precede it for the keyboard.
+	Skips []Crumb
+	Body  templ.Component
 	// Live lists the notifications after which an open page is rendered again.
 	Live []Topic
 	// ChangesAt is the next time at which the page changes without a notification; zero without one.
