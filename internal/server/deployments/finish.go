@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -26,6 +27,7 @@ type verdict struct {
 	reason  workflow.Reason
 	message string
 	note    string // the server's line in the job's log, "" for none
+	found   cause.Evidence
 }
 
 // finish ends a job in memory and writes the consequences to the database. The caller saves the job
@@ -42,6 +44,9 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 		v.message = strings.TrimSpace(by + " " + v.message)
 	}
 	job.Reason, job.Message = v.reason, termtext.OneLine(v.message, maxMessage)
+	if err := explain(tx, job, v.found); err != nil {
+		return err
+	}
 	if v.note != "" {
 		addNote(job, now, v.note)
 	}

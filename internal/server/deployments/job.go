@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -298,6 +299,10 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 	if err != nil {
 		return err
 	}
+	var found cause.Evidence
+	if r.Status == workflow.StatusFailed {
+		found = s.evidence(ctx, job)
+	}
 	return s.db.Write(ctx, ofRunner(p), func(tx *store.Tx) error {
 		job, err := callback(tx, p, jobID)
 		if err != nil {
@@ -310,7 +315,7 @@ func (s *Service) Result(ctx context.Context, p identity.Principal, jobID string
 		if r.NotStarted && job.Status != workflow.StatusAccepted {
 			return fault.Conflict("a runner has received permission to start the job")
 		}
-		return s.recordResult(tx, &job, r, complaints, now)
+		return s.recordResult(tx, &job, r, complaints, found, now)
 	})
 }
 
@@ -324,7 +329,7 @@ func repeated(job store.Job, r protocol.ResultRequest) error {
 	return fault.New(fault.KindGone, "the job has already ended as %s%s; this result was not recorded", job.Status, because(job.Reason))
 }
 
-func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRequest, complaints []string, now time.Time) error {
+func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRequest, complaints []string, found cause.Evidence, now time.Time) error {
 	lost := job.Reason == workflow.ReasonLost
 	if lost && r.Status == workflow.StatusSucceeded {
 		switch ok, err := applied(tx, *job); {
@@ -334,7 +339,7 @@ func (s *Service) recordResult(tx *store.Tx, job *store.Job, r protocol.ResultRe
 			return s.doubt(tx, job, r, now)
 		}
 	}
-	v := verdict{event: workflow.EventFail, reason: r.Reason, message: r.Message}
+	v := verdict{event: workflow.EventFail, reason: r.Reason, message: r.Message, found: found}
 	switch {
 	case r.Status == workflow.StatusSucceeded && lost:
 		v.event = workflow.EventCorrectOK

@@ -23,6 +23,8 @@ type ErrorLine struct {
 	Hit
 	// Text is the text without colours and indentation.
 	Text string
+	// General reports that the line only says that something failed.
+	General bool
 }
 
 // firstError is the result of a search.
@@ -75,21 +77,32 @@ func (l *Store) FirstError(ctx context.Context, job store.Job, stream int) (line
 	return line, found, nil
 }
 
-func (l *Store) firstOf(ctx context.Context, job store.Job, stream int) (first ErrorLine, found bool, err error) {
-	var n int64
-	introduced := false // by the line before
-	err = l.each(ctx, Key(job.ID, job.Epoch, stream), 0, func(f protocol.Frame, _ int) bool {
-		text := lastState(f.Text)
-		kind, general := severity(text)
-		specific := kind == Error && !general || introduced && bytes.HasPrefix(statement(text), []byte("* "))
-		if specific || kind == Error && !found {
-			first, found = ErrorLine{Hit{stream, n}, errorText(text)}, true
-		}
-		introduced = kind == Error && general && bytes.HasSuffix(statement(text), []byte(" occurred:"))
-		n++
-		return !specific && ctx.Err() == nil
+func (l *Store) firstOf(ctx context.Context, job store.Job, stream int) (ErrorLine, bool, error) {
+	first := errorSearch{stream: stream}
+	err := l.each(ctx, Key(job.ID, job.Epoch, stream), 0, func(f protocol.Frame, _ int) bool {
+		first.add(lastState(f.Text))
+		return !first.specific && ctx.Err() == nil
 	})
-	return first, found, err
+	return first.line, first.found, err
+}
+
+// errorSearch finds the first error in consecutive lines, which is a specific one if they have one.
+type errorSearch struct {
+	stream          int
+	next            int64 // number of the next line
+	line            ErrorLine
+	found, specific bool
+	introduced      bool // by the line before
+}
+
+func (s *errorSearch) add(text []byte) {
+	kind, general := severity(text)
+	specific := kind == Error && !general || s.introduced && bytes.HasPrefix(statement(text), []byte("* "))
+	if !s.specific && (specific || kind == Error && !s.found) {
+		s.line, s.found, s.specific = ErrorLine{Hit{s.stream, s.next}, errorText(text), !specific}, true, specific
+	}
+	s.introduced = kind == Error && general && bytes.HasSuffix(statement(text), []byte(" occurred:"))
+	s.next++
 }
 
 func errorText(text []byte) string {

@@ -28,6 +28,7 @@ var generalForms = regexp.MustCompile(`^(?:` +
 	`|npm (?:ERR!|error)(?: code| errno| syscall| path| command| A complete log|$)` +
 	`|\[ERROR\] (?:$|->|For more information|To see the full)` +
 	`|Traceback ` +
+	`|TSError: .*Unable to compile TypeScript:?$` +
 	`)`)
 
 var warningForms = regexp.MustCompile(`^(?i:warning:|npm warn |\[WARNING\] )`)

@@ -41,6 +41,11 @@ func (s *Service) Changes(ctx context.Context, p identity.Principal, st store.St
 	if u.StackID != st.ID {
 		return changes.Tree{}, fmt.Errorf("update %s is not one of stack %s", u.ID, st.Ref())
 	}
+	return s.ChangesOf(ctx, u)
+}
+
+// ChangesOf is [Service.Changes] for the server itself, which may see all stacks.
+func (s *Service) ChangesOf(ctx context.Context, u store.Update) (changes.Tree, error) {
 	if u.EventsExpired {
 		return changes.Tree{}, nil
 	}

@@ -89,6 +89,20 @@ type Job struct {
 	// ConcurrencyGroup is the name of a group of stacks of the organization, or "". None of its jobs is claimed
 	// while another one is claimed or running. A running job keeps it when the stack moves to another group.
 	ConcurrencyGroup string
+	// Cause says why the job failed. It is nil for a job that did not fail, has not ended, or was ended by an earlier
+	// version of the server.
+	Cause *Cause
+}
+
+// Cause says in words why a job failed. The texts are single lines of untrusted text.
+type Cause struct {
+	Kind     string `json:"kind"` // one of the kinds of package cause
+	Headline string `json:"headline"`
+	// Message is the message of a resource, or of the program or command that failed, as the log has it.
+	Message string `json:"message,omitempty"`
+	URN     string `json:"urn,omitempty"` // of the resource that failed
+	Step    int    `json:"step"`          // index of the step that failed, or -1
+	Line    int64  `json:"line"`          // number of the line of the step's log with the message, from 1, or 0
 }
 
 var jobs = database.NewTable[Job]("jobs j")

@@ -44,7 +44,7 @@ func NewTable[T any](from string) *Table[T] {
 		}
 		t.columns = append(t.columns, column)
 		read, zero := cmp.Or(f.Tag.Get("read"), alias+"."+column), "0"
-		if k := f.Type.Kind(); k == reflect.String || k == reflect.Slice {
+		if k := f.Type.Kind(); k == reflect.String || k == reflect.Slice || k == reflect.Pointer {
 			zero = "''"
 		}
 		t.reads = append(t.reads, read)
@@ -168,13 +168,18 @@ func encode(values []any) []any {
 				out[i] = r.Int()
 			} else if r.Kind() == reflect.Slice {
 				out[i] = list{v}
+			} else if r.Kind() == reflect.Pointer {
+				out[i] = ""
+				if !r.IsNil() {
+					out[i] = list{v}
+				}
 			}
 		}
 	}
 	return out
 }
 
-// list is a list stored as JSON. JSON escapes NUL characters, which PostgreSQL rejects in text.
+// list is a list, or an object to which a field points, stored as JSON. JSON escapes NUL characters, which PostgreSQL rejects in text.
 type list struct{ v any }
 
 // Value implements [driver.Valuer].
@@ -198,7 +203,7 @@ func destination(field reflect.Value) any {
 	case *[]byte:
 		return p
 	default:
-		if field.Kind() != reflect.Slice {
+		if field.Kind() != reflect.Slice && field.Kind() != reflect.Pointer {
 			return p
 		}
 		return converter[string](func(text string) error {

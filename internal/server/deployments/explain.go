@@ -1,0 +1,107 @@
+package deployments
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"workflowagent/internal/server/deployments/cause"
+	"workflowagent/internal/server/deployments/drift"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
+)
+
+// explain sets the cause of a job that has ended, from what is known about its failure.
+func explain(tx *store.Tx, job *store.Job, found cause.Evidence) error {
+	job.Cause = cause.Of(*job, found)
+	if job.Cause == nil {
+		return nil
+	}
+	only, err := foundDrift(tx, *job)
+	if only && err == nil {
+		job.Cause = cause.OfDrift(*job)
+	}
+	return err
+}
+
+// foundDrift reports whether a failed job failed only because it found drift, as it was asked to look for.
+func foundDrift(tx *store.Tx, job store.Job) (bool, error) {
+	if job.Operation != workflow.OperationDetectDrift || job.Reason != workflow.ReasonExitCode {
+		return false, nil
+	}
+	run, err := drift.Of(tx, job)
+	if err != nil {
+		return false, store.IgnoreMissing(err)
+	}
+	return run.Detected && run.Status == workflow.StatusSucceeded, nil
+}
+
+// evidence reads what explains the failure of a job: its settings, events and log. A part that cannot be read is
+// missing, because the result must be recorded without it, too.
+func (s *Service) evidence(ctx context.Context, job store.Job) cause.Evidence {
+	var e cause.Evidence
+	log := s.log.WithField("deployment_id", job.DeploymentID)
+	update, err := store.Read(ctx, s.db, func(tx *store.Tx) (*store.Update, error) {
+		d, err := tx.Deployment(job.DeploymentID)
+		if err != nil {
+			return nil, err
+		}
+		e.Image, e.Repository = sourceOf(d.Configuration)
+		list, err := updatesOf(tx, d, 1)
+		if err != nil || len(list) == 0 || !updateMatches(d.Operation, store.UpdateKind{Kind: list[0].Kind, Preview: list[0].Preview}) {
+			return nil, err
+		}
+		return &list[0], nil
+	})
+	if err == nil && update != nil && s.opts.Updates != nil {
+		tree, failed := s.opts.Updates.ChangesOf(ctx, *update)
+		if err = failed; err == nil {
+			e.Read(tree)
+		}
+	}
+	ending, failed := s.logs.Ending(ctx, job, cause.Step(job), e.Subjects())
+	e.Log = ending
+	if err = errors.Join(err, failed); err != nil && ctx.Err() == nil {
+		log.WithError(err).Warn("finding the cause of a failure; the deployment's page shows less")
+	}
+	return e
+}
+
+// sourceOf returns the image and the name of the repository in a deployment's settings; "" for those that they lack.
+func sourceOf(configuration string) (image, repository string) {
+	set, err := workflow.ParseSettings([]byte(configuration))
+	if err != nil {
+		return "", ""
+	}
+	if g := set.Git(); g != nil {
+		if r, err := workflow.ParseRepository(g.RepoURL); err == nil {
+			_, repository, _ = strings.Cut(r.Name(), "/")
+		}
+	}
+	return set.Image(), repository
+}
+
+// Cause returns the cause of a deployment's failure: the stored one, or one from the job and its log if an earlier version of
+// the server, or a stock agent, ended the job. It is nil if the deployment has not failed.
+func (s *Service) Cause(ctx context.Context, d Details) (*store.Cause, error) {
+	known := d.Job.Cause
+	if known != nil && (known.Line > 0 || known.Kind == cause.Start || known.Kind == cause.Agent || known.Kind == cause.Drift) {
+		return known, nil
+	}
+	e := cause.Evidence{}
+	e.Log.Subject = -1
+	e.Image, e.Repository = sourceOf(d.Configuration)
+	var err error
+	if e.Log.First, e.Log.HasFirst, err = s.logs.FirstError(ctx, d.Job, cause.Step(d.Job)); err != nil {
+		return known, err
+	}
+	found := cause.Of(d.Job, e)
+	if found == nil || known != nil && found.Line == 0 {
+		return known, nil
+	}
+	only, err := store.Read(ctx, s.db, func(tx *store.Tx) (bool, error) { return foundDrift(tx, d.Job) })
+	if only {
+		found = cause.OfDrift(d.Job)
+	}
+	return found, err
+}
