@@ -117,11 +117,11 @@ func (b *Browser) Do(req *http.Request) Page {
 		b.s.t.Fatalf("%s %s: %v", req.Method, req.URL, err)
 	}
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/html") {
-		if joined := joinedWords.Find(body); joined != nil {
+		if joined := joinedWords.Find(longNames.ReplaceAll(body, []byte("$1$2"))); joined != nil {
 			b.s.t.Errorf("%s %s: a space is missing in %s", req.Method, req.URL, joined)
 		}
 		for _, field := range requiredFields.FindAllSubmatch(body, -1) {
-			label := regexp.MustCompile(`<label for="` + regexp.QuoteMeta(string(field[1])) + `">[^<]*<span [^>]*>\(required\)</span>`)
+			label := regexp.MustCompile(`<label class="lab" for="` + regexp.QuoteMeta(string(field[1])) + `">[^<]*<span [^>]*>\(required\)</span>`)
 			if !label.Match(body) {
 				b.s.t.Errorf("%s %s: the label of the field %s does not say that it is required", req.Method, req.URL, field[1])
 			}
@@ -132,7 +132,10 @@ func (b *Browser) Do(req *http.Request) Page {
 
 // requiredFields matches the fields of forms that must not be empty. They differ from optional fields by
 // their labels.
-var requiredFields = regexp.MustCompile(`<(?:input|textarea|select) id="([^"]*)"[^>]* required[ >]`)
+var requiredFields = regexp.MustCompile(`<(?:input|textarea|select)(?: class="[^"]*")? id="([^"]*)"[^>]* required[ >]`)
+
+// longNames matches the two parts of names that lose their middle.
+var longNames = regexp.MustCompile(`<span class="mid"[^>]*><span>([^<]*)</span><span>([^<]*)</span>`)
 
 // joinedWords matches the end of one inline element and the beginning of the next text without a space.
 // Readers would see one word.

@@ -96,7 +96,7 @@ func (v *visitor) contains(what, text string, wants ...string) {
 
 var (
 	poolLink  = regexp.MustCompile(`/acme/-/pools/([0-9a-f-]{36})`)
-	poolToken = regexp.MustCompile(`<code>(pul-[^<]+)</code>`)
+	poolToken = regexp.MustCompile(`<span tabindex="0">(pul-[^<]+)</span>`)
 )
 
 // TestQueuesAndPools follows an operator: an empty organization, a pool, queued deployments with their

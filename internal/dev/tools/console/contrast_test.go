@@ -36,17 +36,25 @@ func colours(t *testing.T) map[string][2]string {
 }
 
 func TestContrast(t *testing.T) {
-	surfaces := []string{"bg", "panel", "hover"}
+	surfaces := []string{"bg", "side", "raise", "hover"}
 	ansi := []string{"ansi-1", "ansi-2", "ansi-3", "ansi-4", "ansi-5", "ansi-6", "ansi-7"}
 	rules := []struct {
 		least      float64
 		fore, back []string
 	}{
 		{textContrast, []string{"text", "dim", "accent", "ok", "bad", "warn", "run"}, surfaces},
-		{textContrast, []string{"bg"}, []string{"accent"}},
-		{edgeContrast, []string{"edge"}, surfaces},
-		{textContrast, []string{"text"}, []string{"selected", "hit"}},
-		{textContrast, ansi, []string{"panel", "selected"}},
+		{textContrast, []string{"on-accent"}, []string{"accent"}},
+		{textContrast, []string{"on-bad"}, []string{"bad"}},
+		{textContrast, []string{"text"}, []string{"here"}},
+		{textContrast, []string{"av-text"}, []string{"av-bg"}},
+		{textContrast, []string{"toast-text"}, []string{"toast-bg"}},
+		{textContrast, []string{"bad"}, []string{"bad-bg"}},
+		{textContrast, []string{"warn"}, []string{"warn-bg"}},
+		{textContrast, []string{"run"}, []string{"run-bg"}},
+		{textContrast, []string{"ok"}, []string{"ok-bg"}},
+		{edgeContrast, []string{"edge", "bad-mark", "warn-mark", "ok-mark", "bar"}, []string{"bg", "side", "raise"}},
+		{textContrast, []string{"text"}, []string{"hit", "pick"}},
+		{textContrast, ansi, []string{"bg", "hover", "hit"}},
 	}
 	all := colours(t)
 	for _, rule := range rules {

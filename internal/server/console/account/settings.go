@@ -64,7 +64,7 @@ func (p *pages) settingsPage(v *page.Visit, problem string) (view.Page, error) {
 	y.Passkeys, err2 = p.Passkeys.List(ctx, id)
 	y.Identities, err3 = p.Identity.Identities(ctx, id)
 	y.Theme, y.Keys = preferencesOf(v.R)
-	return view.Page{Title: "Your settings", Section: "you", Tabs: tabsAt(0), Body: settings(y, problem)}, errors.Join(err1, err2, err3)
+	return view.Page{Title: "Your settings", Section: "you", Bar: &view.Bar{Title: y.User.Login, Count: "your settings"}, Tabs: tabsAt(0), Body: settings(y, problem)}, errors.Join(err1, err2, err3)
 }
 
 func preferencesOf(r *http.Request) (theme string, keys bool) {
@@ -105,7 +105,7 @@ func (p *pages) tokens(v *page.Visit) (view.Page, error) { return p.tokensPage(v
 func (p *pages) tokensPage(v *page.Visit, made, problem string) (view.Page, error) {
 	list, more, err := p.Identity.Tokens(v.Context(), store.TokenFilter{Kind: store.PersonalToken, UserID: v.Who.User.ID, Limit: tokensShown})
 	return view.Page{
-		Title: "Access tokens", Section: "you", Tabs: tabsAt(1),
+		Title: "Access tokens", Section: "you", Bar: &view.Bar{Title: "Access tokens"}, Tabs: tabsAt(1),
 		Body: tokens(list, more, made, problem, p.APIURL, v.Session.Fresh(time.Now())),
 	}, err
 }

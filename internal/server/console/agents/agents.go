@@ -54,7 +54,7 @@ func poolPath(org, id string, more ...string) string {
 
 // crumbs is the path to a page below the list of pools.
 func crumbs(v *page.Visit, more ...view.Crumb) []view.Crumb {
-	return append([]view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Pools", Href: links.Path(v.Org.Name, "-", "pools")}}, more...)
+	return append([]view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Agents", Href: links.Path(v.Org.Name, "-", "pools")}}, more...)
 }
 
 // form is the form for a new pool.

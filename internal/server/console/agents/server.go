@@ -72,7 +72,7 @@ func (p *pages) server(v *page.Visit) (view.Page, error) {
 		}
 		s.BackedUp = &backups
 	}
-	return view.Page{Title: "Server", Section: "server", Crumbs: []view.Crumb{{Text: "Server"}}, Tabs: view.ServerTabs(""), Body: serverBody(s)}, nil
+	return view.Page{Title: "Server", Section: "server", Bar: &view.Bar{Title: "Server"}, Tabs: view.ServerTabs(""), Body: serverBody(s)}, nil
 }
 
 // readyTimeout bounds the questions about the server's state.

@@ -23,7 +23,7 @@ const (
 )
 
 var (
-	copied = regexp.MustCompile(`<copy-text class="copy"><code>([^<]*)</code>`)
+	copied = regexp.MustCompile(`<copy-text class="cmd"><span tabindex="0">([^<]*)</span>`)
 	linked = regexp.MustCompile(`href="` + list + `/([0-9a-f-]{36})"`)
 	tags   = regexp.MustCompile(`<[^>]*>`)
 )

@@ -58,14 +58,14 @@ func TestFirstSteps(t *testing.T) {
 	domain := strings.TrimPrefix(s.URL, "http://")
 	p := contains("on an empty server", "Stacks store the URL of the server, "+s.URL, "export PULUMI_CONSOLE_DOMAIN="+domain, "pulumi login "+s.URL,
 		`href="/user/settings/tokens"`, "pulumi stack init acme/dev", "Create a pool", "pulumi deployment run update")
-	if p.Contains("is-succeeded") {
+	if p.Contains("#s-ok") {
 		t.Error("a step is done on an empty server")
 	}
 	s.API(http.MethodPost, "/api/stacks/acme/web", map[string]string{"stackName": "dev"}, nil)
 	var pool struct{ ID, TokenValue string }
 	s.API(http.MethodPost, "/api/orgs/acme/agent-pools", map[string]string{"name": "eu"}, &pool)
 	p = contains("with a stack and a pool", "sudo customer-managed-workflow-agent configure --service-url "+s.URL, "/acme/-/pools/"+pool.ID+"#install", "web/dev")
-	if n := strings.Count(p.Body, "is-succeeded"); n != 1 {
+	if n := strings.Count(p.Body, "#s-ok"); n != 1 {
 		t.Errorf("with a stack and a pool, %d steps are done", n)
 	}
 }

@@ -19,7 +19,7 @@ import (
 var (
 	plainList = regexp.MustCompile(`(?s)<ul class="log-plain".*?</ul>`)
 	plainStep = regexp.MustCompile(`(?s)<li\s.*?</li>`)
-	link      = regexp.MustCompile(`href="([^"]+)"`)
+	link      = regexp.MustCompile(`<a href="([^"]+)"`)
 	links     = regexp.MustCompile(`(?s)<p class="log-links">.*?</p>`)
 	tags      = regexp.MustCompile(`(?s)<[^>]*>`)
 )

@@ -33,9 +33,9 @@ func newSite(t *testing.T) (s *consoletest.Server, ann, bob string) {
 
 // switcher returns the targets of the links that switch the organization on a page.
 func switcher(p consoletest.Page) string {
-	menu := regexp.MustCompile(`(?s)Switch the organization.*?</ul>`).FindString(p.Body)
+	menu := regexp.MustCompile(`(?s)Switch the organization.*?</details>`).FindString(p.Body)
 	var hrefs []string
-	for _, m := range regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(menu, -1) {
+	for _, m := range regexp.MustCompile(`<a href="([^"]+)"`).FindAllStringSubmatch(menu, -1) {
 		hrefs = append(hrefs, m[1])
 	}
 	return strings.Join(hrefs, " ")
@@ -63,7 +63,7 @@ func TestSwitch(t *testing.T) {
 		if got := switcher(p); got != want && want != "" {
 			t.Errorf("%s switches to %q, want %q", path, got, want)
 		}
-		if strings.HasPrefix(path, "/rival") && !strings.Contains(p.Body, `<a href="`+strings.Fields(want)[1]+`" aria-current="true">rival</a>`) {
+		if strings.HasPrefix(path, "/rival") && !strings.Contains(p.Body, `<a href="`+strings.Fields(want)[1]+`" aria-current="true"><span class="cut">rival</span></a>`) {
 			t.Errorf("%s does not mark the current organization", path)
 		}
 	}

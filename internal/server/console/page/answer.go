@@ -124,10 +124,7 @@ func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) 
 	if err := view.Frame(shell, p).Render(v.Context(), &buf); err != nil {
 		return fmt.Errorf("rendering a page: %w", err)
 	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	w.Write(view.VisibleControls(buf.Bytes())) //nolint:errcheck // the browser might have disconnected
+	s.write(w, v.R, status, view.VisibleControls(buf.Bytes()))
 	return nil
 }
 

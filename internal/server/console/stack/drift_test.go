@@ -38,7 +38,7 @@ func (f *fixture) runAs(access, kind string, preview bool, changes m) {
 
 var (
 	driftRows   = regexp.MustCompile(`(?s)<tr>\s*<td>.*?</tr>`)
-	driftNotice = regexp.MustCompile(`(?s)<(?:p|div) class="notice.*?</(?:p|div)>`)
+	driftNotice = regexp.MustCompile(`(?s)<div class="note.*?</div>`)
 )
 
 // TestDriftPage runs a detection and a remediation, and reads the runs and the status of the stack.

@@ -12,7 +12,7 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
-var lockCard = regexp.MustCompile(`(?s)<div class="notice( warn)?">\s*<p><strong>The stack is locked\.</strong>.*?</div>`)
+var lockCard = regexp.MustCompile(`(?s)<div class="note( n-warn)?" role="note"><svg[^>]*><use[^>]*></use></svg>\s*<div class="cut2"><p><strong>The stack is locked\.</strong>.*?</div>`)
 
 // lock returns the text of the card about the stack's lock, or "", and whether it warns.
 func (f *fixture) lock() (card string, warns bool) {

@@ -223,7 +223,7 @@ func TestSchedules(t *testing.T) {
 		t.Errorf("the page lacks a schedule: %s", page.Body)
 	}
 	id := regexp.MustCompile(`/settings/schedules/([^/"]+)/pause`).FindStringSubmatch(page.Body)[1]
-	for _, step := range []struct{ action, want string }{{"pause", "is-paused"}, {"resume", "/pause"}, {"delete", "schedules"}} {
+	for _, step := range []struct{ action, want string }{{"pause", "#s-paused"}, {"resume", "/pause"}, {"delete", "schedules"}} {
 		if p := b.Post(path+"/"+id+"/"+step.action, nil); p.Status != http.StatusSeeOther {
 			t.Fatalf("%s: status %d", step.action, p.Status)
 		}

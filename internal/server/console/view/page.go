@@ -136,7 +136,7 @@ type OrgLink struct {
 
 // Switch returns the path of the organization's page of a section, or of its home if the user sees no such page there.
 func (o OrgLink) Switch(section string) string {
-	for _, s := range Sections(o.Member, o.Admin) {
+	for _, s := range append(Sections(o.Member, o.Admin), schedules) {
 		if s.Name == section {
 			return s.Path(o.Name)
 		}
@@ -179,6 +179,9 @@ var sections = []Section{
 	{"pools", "Agents", "agents", "p", members},
 	{"settings", "Settings", "settings", "o", members},
 }
+
+// schedules is a section that the navigation does not show.
+var schedules = Section{Name: "schedules"}
 
 // Path returns the path of a section's page in an organization.
 func (s Section) Path(org string) string {

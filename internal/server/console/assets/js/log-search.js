@@ -16,7 +16,7 @@ export class LogSearch {
     this.hit = -1;
     this.found = 0;
     this.pattern = null;
-    this.input = element("input", { type: "search", placeholder: "Find in the log", ariaLabel: "Find in the log" });
+    this.input = element("input", { type: "search", className: "inp", placeholder: "Find in the log", ariaLabel: "Find in the log" });
     this.input.addEventListener("input", () => this.later());
     this.input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
