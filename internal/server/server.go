@@ -51,6 +51,7 @@ import (
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/runners"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/storage/quota"
 	"workflowagent/internal/server/storage/usage"
 	"workflowagent/internal/server/store"
@@ -178,7 +179,10 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	if err := errors.Join(forges.WarnOfKept(ctx), trust.WarnOfKept(ctx)); err != nil {
 		return nil, err
 	}
+	list := estate.New(s.db, s.logOf("estate"))
+	s.subsystems = append(s.subsystems, Subsystem{Name: "estate", Exclusive: true, Run: list.Run})
 	pages := console.New(console.Deps{
+		Estate: list,
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,

@@ -36,6 +36,23 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%d%.1s%02d%.1s", d/large.size, large.name, d%large.size/small.size, small.name)
 }
 
+// Age returns d in one unit for the columns of a list, such as "12 min" or "3 w".
+func Age(d time.Duration) string {
+	const day, week = 24 * time.Hour, 7 * 24 * time.Hour
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < day:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	case d < 2*week:
+		return fmt.Sprintf("%d d", d/day)
+	default:
+		return fmt.Sprintf("%d w", d/week)
+	}
+}
+
 type unit struct {
 	size time.Duration
 	name string

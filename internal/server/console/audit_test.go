@@ -26,6 +26,7 @@ var notAudited = map[string][]string{
 	"nothing is stored":                     {"POST STACK/settings", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
 	"it is a cookie of the browser":         {"POST /user/settings/preferences"},
 	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
+	"it is a mark that only the user sees":  {"POST /{org}/-/stacks/star"},
 	"a link is used up before the sign-in":  {"POST /-/login/link"},
 	"only an authenticator can answer":      {"POST /-/login/passkey", "POST /user/settings/passkeys"},
 }

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/deployment"
+	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/forges"
 	"workflowagent/internal/server/console/githubapp"
 	"workflowagent/internal/server/console/home"
@@ -39,6 +40,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
+	stacklist "workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
@@ -54,6 +56,7 @@ type Deps struct {
 	Providers     *openid.Service
 	Passkeys      *passkey.Service
 	Stacks        *stacks.Service
+	Estate        *stacklist.Service
 	Deployments   *deployments.Service
 	Pools         *pools.Service
 	Drift         *drift.Service
@@ -82,6 +85,7 @@ func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Invitations: d.Invitations, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, APIURL: d.APIURL})
+	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{

@@ -35,7 +35,7 @@ var matrixRoutes = map[string][]string{
 		"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
 	},
 	"home": {
-		"GET /{org}", "GET /{org}/{project}", "GET /{org}/-/stacks", "GET /{org}/-/deployments", "POST /{org}/-/deployments/cancel",
+		"GET /{org}", "GET /{org}/{project}", "GET /{org}/-/stacks", "POST /{org}/-/stacks/star", "GET /{org}/-/deployments", "POST /{org}/-/deployments/cancel",
 		"GET /{org}/-/schedules", "GET /{org}/-/stacks/deleted", "POST /{org}/-/stacks/deleted/{deleted}/restore",
 	},
 	"see": {

@@ -103,24 +103,6 @@ func entries(tx *store.Tx, updates []store.Update) ([]Entry, error) {
 	return out, nil
 }
 
-// NewestOperations returns the newest updates of stacks that are not previews, by the ids of the
-// stacks. Stacks without such an update are missing.
-func (s *Service) NewestOperations(ctx context.Context, list []store.Stack) (map[string]store.Operation, error) {
-	ids := make([]string, 0, len(list))
-	for _, st := range list {
-		ids = append(ids, st.ID)
-	}
-	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Operation, error) { return tx.NewestOperations(ids) })
-	if err != nil {
-		return nil, fmt.Errorf("reading the newest updates of stacks: %w", err)
-	}
-	out := map[string]store.Operation{}
-	for _, o := range found {
-		out[o.StackID] = o
-	}
-	return out, nil
-}
-
 // NewestOperation returns the stack's newest update that is not a preview, and reports whether that
 // update holds the stack. The entry of a stack without such an update is empty.
 func (s *Service) NewestOperation(ctx context.Context, st store.Stack) (newest Entry, holds bool, err error) {

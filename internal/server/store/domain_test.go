@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -149,53 +148,6 @@ func TestPurgingAStackTakesItsUpdates(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
-		}
-	})
-}
-
-func TestNewestOperations(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, db *store.DB) {
-		stackFixture(t, db, "a", "b", "c")
-		started := func(id, stack string, version int64, by, deployment string) store.Update {
-			return store.Update{
-				ID: id, StackID: stack, Kind: "update", Status: "running", Version: version, RequestedBy: by, DeploymentID: deployment,
-				StartedAt: instant(version), LeaseExpiresAt: instant(99),
-			}
-		}
-		preview, unstarted := started("preview", "id-a", 2, "me", ""), started("unstarted", "id-a", 2, "me", "")
-		preview.Preview, unstarted.StartedAt, unstarted.Status = true, time.Time{}, "not started"
-		earlier := started("a1", "id-a", 1, "", "")
-		earlier.Status = "succeeded"
-		write(t, db, func(tx *store.Tx) error {
-			return errors.Join(
-				tx.InsertUser(store.User{ID: "me", Login: "ada", CreatedAt: instant(0)}),
-				tx.InsertDeployment(store.Deployment{ID: "d", OrgID: "id-acme", StackID: "id-b", Version: 7, CreatedAt: instant(0)}),
-				tx.InsertUpdate(earlier), tx.InsertUpdate(started("a2", "id-a", 2, "me", "")),
-				tx.InsertUpdate(preview), tx.InsertUpdate(unstarted), tx.InsertUpdate(started("b1", "id-b", 1, "gone", "d")),
-			)
-		})
-		for id, version := range map[string]int64{"id-a": 2, "id-b": 1} {
-			write(t, db, func(tx *store.Tx) error {
-				st, err := tx.Stack(id)
-				if st.Version = version; err != nil {
-					return err
-				}
-				return tx.UpdateStack(st)
-			})
-		}
-		got, err := store.Read(t.Context(), db, func(tx *store.Tx) ([]store.Operation, error) {
-			return tx.NewestOperations([]string{"id-a", "id-b", "id-c"})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		slices.SortFunc(got, func(a, b store.Operation) int { return strings.Compare(a.StackID, b.StackID) })
-		want := []store.Operation{
-			{StackID: "id-a", Kind: "update", Status: "running", Version: 2, StartedAt: instant(2), Requester: "ada"},
-			{StackID: "id-b", Kind: "update", Status: "running", Version: 1, StartedAt: instant(1), DeploymentID: "d", Deployment: 7},
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("operations (-want +got):\n%s", diff)
 		}
 	})
 }

@@ -105,8 +105,9 @@ type estateQuery struct {
 	arg                func(any) string
 }
 
-// query returns the parts of a query; where is "" if the filter selects nothing.
-func (tx *Tx) estateQuery(f EstateFilter) (q estateQuery, err error) {
+// estateQuery returns the parts of a query; where is "" if the filter selects nothing.
+func (tx *Tx) estateQuery(f EstateFilter) (*estateQuery, error) {
+	q := &estateQuery{}
 	q.arg = argumentsOf(&q.args)
 	arg := q.arg
 	q.from = "estate e"
@@ -249,7 +250,7 @@ func (tx *Tx) CountEstateGroups(f EstateFilter, groups []string) ([]EstateCount,
 	return tx.estateCounts(q, "0", q.group)
 }
 
-func (tx *Tx) estateCounts(q estateQuery, stars, group string) ([]EstateCount, error) {
+func (tx *Tx) estateCounts(q *estateQuery, stars, group string) ([]EstateCount, error) {
 	value, by := "''", ""
 	if group != "" {
 		value, by = group, group+", "

@@ -172,27 +172,6 @@ func (tx *Tx) UpdateByVersion(stackID string, version int64) (Update, error) {
 	return updates.One(tx.Tx, `WHERE stack_id = $1 AND version = $2 AND preview = 0 AND started_at > 0`, stackID, version)
 }
 
-// Operation is the newest update of a stack that is not a preview, with its origin. It holds the stack
-// while it runs.
-type Operation struct {
-	StackID      string
-	Kind, Status string
-	Version      int64
-	StartedAt    time.Time
-	Requester    string `read:"COALESCE(w.login, '')"` // login of the user who requested it, or ""
-	DeploymentID string
-	Deployment   int64 `read:"COALESCE(d.version, 0)"` // number of the deployment that runs it, or 0
-}
-
-var operations = database.NewTable[Operation](`updates u JOIN live_stacks s ON s.id = u.stack_id AND s.version = u.version
-	LEFT JOIN users w ON w.id = u.requested_by LEFT JOIN deployments d ON d.id = u.deployment_id`)
-
-// NewestOperations returns the newest operations of the stacks that have one.
-func (tx *Tx) NewestOperations(stackIDs []string) ([]Operation, error) {
-	where, args := among("u.stack_id", stackIDs, nil)
-	return operations.All(tx.Tx, "WHERE "+where+" AND u.preview = 0 AND u.started_at > 0", args...)
-}
-
 // UpdateOfState returns the update that stored a state. Later updates can share the state.
 func (tx *Tx) UpdateOfState(key string) (Update, error) {
 	return updates.One(tx.Tx, `WHERE state_blob = $1 AND state_blob <> '' ORDER BY version LIMIT 1`, key)

@@ -154,6 +154,9 @@ var tabs = []view.Part{
 }
 
 func mark(job store.Job) string {
+	if job.DriftFound {
+		return ""
+	}
 	switch job.Status {
 	case workflow.StatusNotStarted, workflow.StatusAccepted:
 		return "queued"

@@ -45,7 +45,7 @@ func Register(site *page.Site, d Deps) {
 // overview is the content of the page.
 type overview struct {
 	Org, URL string
-	// Attention are failed and lost deployments that are the newest of their stacks.
+	// Attention are deployments that failed, were lost or found drift, and are the newest of their stacks.
 	Attention []queue.Row
 	Alarms    []alarm
 	Running   []queue.Row
@@ -89,6 +89,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	}{
 		{deployments.Query{Stage: deployments.StageFinished, State: waiting.StateLost, Newest: true, Since: since}, &o.Attention},
 		{deployments.Query{Stage: deployments.StageFinished, State: waiting.StateFailed, Newest: true, Since: since}, &o.Attention},
+		{deployments.Query{Stage: deployments.StageFinished, State: waiting.StateDrift, Newest: true, Since: since}, &o.Attention},
 		{deployments.Query{Stage: deployments.StageActive}, &o.Running},
 		{deployments.Query{Stage: deployments.StageQueued}, &o.Queued},
 	} {

@@ -125,7 +125,7 @@ var stages = []struct {
 // states are the states that the filter of a stage offers.
 var states = map[store.Stage][]string{
 	deployments.StageActive:   {waiting.StateClaimed, waiting.StateRunning},
-	deployments.StageFinished: {waiting.StateSucceeded, waiting.StateFailed, waiting.StateCancelled, waiting.StateSkipped, waiting.StateLost},
+	deployments.StageFinished: {waiting.StateSucceeded, waiting.StateFailed, waiting.StateDrift, waiting.StateCancelled, waiting.StateSkipped, waiting.StateLost},
 }
 
 var operations = []workflow.Operation{

@@ -1,5 +1,4 @@
-// Package stack contains the pages about stacks: the list, and one stack with its updates and
-// resources.
+// Package stack contains the pages about one stack, with its updates and resources, and the list of deleted stacks.
 package stack
 
 import (
@@ -15,7 +14,6 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/changes/diff"
@@ -42,11 +40,9 @@ func Register(site *page.Site, d Deps) {
 	p := &pages{d}
 	read := page.Stack(identity.StateRead)
 	const stack = "/{org}/{project}/{stack}"
-	site.View("/{org}/-/stacks", page.Belongs, p.list)
 	site.View("/{org}/-/stacks/deleted", page.Belongs, p.deleted)
 	site.Action("/{org}/-/stacks/deleted/{deleted}/restore", page.Belongs, p.restore)
 	site.Action("/{org}/-/stacks/deleted/{deleted}/purge", page.Fresh(page.Admin), p.purge)
-	site.View("/{org}/{project}", page.Belongs, p.list)
 	site.View(stack, read, p.overview)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)
 	site.View(stack+"/updates", read, p.activity)
@@ -58,30 +54,6 @@ func Register(site *page.Site, d Deps) {
 	site.View(stack+"/resource", read, p.resource)
 	site.View(stack+"/resources/{urn}", read, p.resource)
 	site.View(stack+"/drift", read, p.drift)
-}
-
-const listed = 50
-
-// list shows the stacks of an organization or project that the visitor may see.
-func (p *pages) list(v *page.Visit) (view.Page, error) {
-	org, project, search := v.Org, v.Param("project"), v.Query("q")
-	filter := store.StackFilter{Reach: v.Who.Reach(org.ID), Project: project, Contains: search, After: v.Query("after"), Limit: listed + 1}
-	list, err := p.Stacks.List(v.Context(), filter)
-	if err != nil {
-		return view.Page{}, err
-	}
-	next := ""
-	if len(list) > listed {
-		list = list[:listed]
-		next = "?after=" + urlQuery(list[listed-1].SortKey()) + "&q=" + urlQuery(search)
-	}
-	newest, err := p.Stacks.NewestOperations(v.Context(), list)
-	return view.Page{
-		Title: cmp.Or(project, "Stacks"), Section: "stacks",
-		Crumbs: []view.Crumb{{Text: org.Name, Href: links.Path(org.Name)}, {Text: "Stacks", Href: links.Path(org.Name, "-", "stacks")}},
-		Live:   []view.Topic{{Channel: stacks.Topic, About: org.ID + "/"}},
-		Body:   stackList(org.Name, project, v.R.URL.EscapedPath(), search, list, newest, next, p.APIURL),
-	}, err
 }
 
 // output is an output of a stack.

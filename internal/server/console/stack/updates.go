@@ -20,6 +20,9 @@ import (
 	"workflowagent/internal/server/store"
 )
 
+// listed is the number of updates on a page.
+const listed = 50
+
 func (p *pages) activity(v *page.Visit) (view.Page, error) {
 	out := Page(v.Stack, "updates")
 	previews := v.Query("previews") != ""

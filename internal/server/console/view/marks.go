@@ -36,6 +36,7 @@ var statusMarks = map[string]string{
 	"running": MarkRunning, "claimed": MarkRunning, "busy": MarkRunning,
 	"failed": MarkFailed, "lost": MarkFailed,
 	"interrupted": MarkWarn,
+	"drift found": MarkDrift,
 	"queued":      MarkQueued,
 	"paused":      MarkPaused, "draining": MarkPaused,
 	"succeeded": MarkOK, "online": MarkOK, "free": MarkOK,

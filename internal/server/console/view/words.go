@@ -9,7 +9,7 @@ func machine(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 var statusWords = map[string]string{
 	"not-started": "queued", "accepted": "claimed",
 	"in-progress": "running", "in progress": "running", "updating": "running", "pending": "queued",
-	"canceled": "cancelled",
+	"canceled": "cancelled", "drift": "drift found",
 }
 
 // StatusWord returns the word that the console uses for a status of the API.
@@ -24,7 +24,7 @@ func StatusWord(status string) string {
 func Options[T ~string](all string, values []T) []Option {
 	out := []Option{{Text: all}}
 	for _, v := range values {
-		out = append(out, Option{Value: string(v), Text: string(v)})
+		out = append(out, Option{Value: string(v), Text: StatusWord(string(v))})
 	}
 	return out
 }

@@ -26,6 +26,14 @@ function duration(seconds) {
   return `${Math.floor(all / large)} ${largeName}${rest ? ` ${rest} ${smallName}` : ""}`;
 }
 
+// age returns seconds in one unit, as the server does.
+function age(seconds) {
+  const all = Math.max(0, Math.floor(seconds));
+  const steps = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [14 * 86400, 86400, "d"], [Infinity, 7 * 86400, "w"]];
+  const [, size, name] = steps.find(([limit]) => all < limit);
+  return `${Math.floor(all / size)} ${name}`;
+}
+
 const shown = new Set();
 let timer;
 
@@ -58,7 +66,7 @@ class LocalTime extends HTMLElement {
     const form = this.dataset.form;
     const local = new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
     const exact = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
-    const forms = { since: () => clock(-seconds), for: () => duration(-seconds), exact: () => exact };
+    const forms = { since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact };
     const text = (forms[form] ?? (() => words(seconds)))();
     if (time.textContent !== text) time.textContent = text;
     if (time.title !== exact) time.title = exact;

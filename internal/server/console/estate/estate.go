@@ -1,0 +1,293 @@
+// Package estate contains the page of an organization's stacks, and of those of a project.
+package estate
+
+import (
+	"cmp"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/stacks"
+	domain "workflowagent/internal/server/stacks/estate"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
+)
+
+// Deps are the services behind the pages.
+type Deps struct {
+	Estate *domain.Service
+	Stacks *stacks.Service
+	// APIURL is the server's address for clients, without a trailing slash.
+	APIURL string
+}
+
+type pages struct{ Deps }
+
+// Register registers the pages.
+func Register(site *page.Site, d Deps) {
+	p := &pages{d}
+	site.View("/{org}/-/stacks", page.Belongs, p.list)
+	site.View("/{org}/{project}", page.Belongs, p.list)
+	site.Action("/{org}/-/stacks/star", page.Belongs, p.star)
+}
+
+// ungrouped is the value of the parameter group for a list without groups.
+const ungrouped = "none"
+
+// model is what a page shows. Its query is the view, which is the page's URL.
+type model struct {
+	domain.List
+	Org, Path, API string
+	Query          domain.Query
+	Owners         []store.EstateCount
+	Create         bool
+	values         url.Values
+}
+
+func (p *pages) list(v *page.Visit) (view.Page, error) {
+	m := model{Org: v.Org.Name, Path: v.R.URL.EscapedPath(), API: p.APIURL, values: v.R.URL.Query(), Create: v.Who.CanCreateStack(v.Org.ID)}
+	m.Query = query(m.values)
+	m.Query.Project = v.Param("project")
+	var err error
+	if m.List, err = p.Estate.List(v.Context(), v.Who, v.Org.ID, m.Query); err != nil {
+		return view.Page{}, err
+	}
+	if m.Owners, err = p.Estate.Owners(v.Context(), v.Who, v.Org.ID); err != nil {
+		return view.Page{}, err
+	}
+	return view.Page{
+		Title: cmp.Or(m.Query.Project, "Stacks"), Section: "stacks", Layout: view.Own,
+		Bar:  &view.Bar{Title: cmp.Or(m.Query.Project, "Stacks"), Count: words.Number(m.All), Actions: actions(m)},
+		Body: body(m),
+		Live: []view.Topic{
+			{Channel: stacks.Topic, About: v.Org.ID + "/"}, {Channel: deployments.Topic, About: v.Org.ID + "/"}, {Channel: pools.Topic, About: v.Org.ID + "/"},
+		},
+	}, nil
+}
+
+// query returns the query of a page's URL.
+func query(values url.Values) domain.Query {
+	q := domain.Query{
+		Text: strings.TrimSpace(values.Get("q")), Starred: values.Get("star") == "on", Owner: values.Get("owner"), Drift: values.Get("drift"),
+		Group: store.EstateGroup(cmp.Or(values.Get("group"), string(store.GroupByProject))), Sort: store.EstateSort(cmp.Or(values.Get("sort"), string(store.SortByState))),
+	}
+	if q.Group == ungrouped {
+		q.Group = store.Ungrouped
+	}
+	q.TagName, q.TagValue, _ = strings.Cut(values.Get("tag"), ":")
+	for _, s := range values["state"] {
+		q.States = append(q.States, domain.State(s))
+	}
+	q.Page, _ = strconv.Atoi(values.Get("page")) // an invalid number selects the first page
+	return q
+}
+
+// star marks a stack for the visitor, or removes the mark. The form's button names the stack.
+func (p *pages) star(v *page.Visit) (page.Answer, error) {
+	name, on := v.Form("star"), true
+	if name == "" {
+		name, on = v.Form("unstar"), false
+	}
+	project, stack, ok := strings.Cut(name, "/")
+	if !ok {
+		return page.Answer{}, fault.Invalid("The form names no stack.")
+	}
+	who, st, err := p.Stacks.Find(v.Context(), v.Who, identity.StateRead, v.Org.Name, project, stack)
+	if err == nil {
+		err = p.Estate.SetStar(v.Context(), who, st, on)
+	}
+	return page.See(page.Back(v, links.Path(v.Org.Name, "-", "stacks"))), err
+}
+
+// with returns the URL of the page with other values of parameters, in turn their names and values; "" removes one. It
+// is on the first page of the list.
+func (m model) with(change ...string) string {
+	values := url.Values{}
+	for name, list := range m.values {
+		if slices.Contains(parameters, name) && name != "page" {
+			values[name] = list
+		}
+	}
+	for i := 0; i+1 < len(change); i += 2 {
+		if change[i+1] == "" {
+			values.Del(change[i])
+		} else {
+			values.Set(change[i], change[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return m.Path
+	}
+	return m.Path + "?" + values.Encode()
+}
+
+// parameters are those of the page's URL.
+var parameters = []string{"q", "state", "star", "tag", "owner", "drift", "group", "sort", "page"}
+
+// others returns the parameters besides the text of the filter, in turn their names and values.
+func (m model) others() []view.Option {
+	var list []view.Option
+	for _, name := range parameters {
+		if name == "q" || name == "page" {
+			continue
+		}
+		for _, value := range m.values[name] {
+			list = append(list, view.Option{Value: name, Text: value})
+		}
+	}
+	return list
+}
+
+func (m model) filtered() bool {
+	q := m.Query
+	return q.Text != "" || len(q.States) > 0 || q.Starred || q.TagName != "" || q.Owner != "" || q.Drift != ""
+}
+
+// option is a value of a parameter, as a link of a menu.
+type option struct {
+	Text, Href string
+	Current    bool
+}
+
+var groupTexts = []view.Option{
+	{Value: string(store.GroupByProject), Text: "Project"}, {Value: string(store.GroupByOwner), Text: "Owner"},
+	{Value: string(store.GroupByRepository), Text: "Repository"}, {Value: string(store.GroupByTag) + "env", Text: "Tag env"}, {Value: ungrouped, Text: "No groups"},
+}
+
+var sortTexts = []view.Option{
+	{Value: string(store.SortByState), Text: "Needs attention first"}, {Value: string(store.SortByName), Text: "Name"},
+	{Value: string(store.SortByChange), Text: "Last change"}, {Value: string(store.SortByResources), Text: "Resources"}, {Value: string(store.SortByDrift), Text: "Drift"},
+}
+
+// menu returns the options of a parameter, and the text of the current one.
+func (m model) menu(name, current string, texts []view.Option) (text string, list []option) {
+	for _, o := range texts {
+		value := o.Value
+		if o == texts[0] {
+			value = "" // the default
+		}
+		list = append(list, option{o.Text, m.with(name, value), o.Value == current})
+		if o.Value == current {
+			text = o.Text
+		}
+	}
+	return cmp.Or(text, strings.TrimPrefix(current, string(store.GroupByTag))), list
+}
+
+func (m model) groups() (string, []option) {
+	return m.menu("group", cmp.Or(string(m.Query.Group), ungrouped), groupTexts)
+}
+
+func (m model) sorts() (string, []option) { return m.menu("sort", string(m.Query.Sort), sortTexts) }
+
+func (m model) owners() (string, []option) {
+	texts := []view.Option{{Text: "owner: any"}}
+	for _, o := range m.Owners {
+		texts = append(texts, view.Option{Value: o.Group, Text: o.Group})
+	}
+	text, list := m.menu("owner", m.Query.Owner, texts)
+	if m.Query.Owner != "" {
+		text = "owner: " + m.Query.Owner
+	}
+	return text, list
+}
+
+func (m model) drifts() (string, []option) {
+	text, list := m.menu("drift", m.Query.Drift, []view.Option{{Text: "drift: any"}, {Value: "found", Text: "found"}, {Value: "none", Text: "none"}, {Value: "never", Text: "not checked"}})
+	if m.Query.Drift != "" {
+		text = "drift: " + text
+	}
+	return text, list
+}
+
+// chip is a filter with the number of its stacks.
+type chip struct {
+	Text, Mark, Icon string
+	Count            int64
+	Href             string
+	Current          bool
+}
+
+// chipped are the states with chips of their own, if a stack is in them.
+var chipped = []domain.State{domain.Failed, domain.Drift, domain.Running, domain.Queued, domain.Paused, domain.Never}
+
+var chipTexts = map[domain.State]string{
+	domain.Failed: "Failed", domain.Drift: "Drift", domain.Running: "Running", domain.Queued: "Queued", domain.Paused: "Paused", domain.Never: "Never updated",
+}
+
+func (m model) chips() []chip {
+	list := []chip{{Text: "All", Count: m.All, Href: m.with("state", "", "star", ""), Current: len(m.Query.States) == 0 && !m.Query.Starred}}
+	for _, s := range chipped {
+		current := slices.Contains(m.Query.States, s)
+		if n := m.States[s]; n > 0 || current {
+			list = append(list, chip{Text: chipTexts[s], Mark: mark(s), Count: n, Href: m.with("state", string(s), "star", ""), Current: current})
+		}
+	}
+	return append(list, chip{Text: "Starred", Icon: "star", Count: m.Stars, Href: m.with("state", "", "star", "on"), Current: m.Query.Starred})
+}
+
+// pager returns the URLs of the first and the next page, or "".
+func (m model) pager() (first, next string) {
+	at := max(1, m.Query.Page)
+	if at > 1 {
+		first = m.with()
+	}
+	if m.More {
+		next = m.with("page", strconv.Itoa(at+1))
+	}
+	return first, next
+}
+
+// beginning reports whether a stack is the first of its group on the page.
+func (m model) beginning(i int) bool {
+	return m.Query.Group != store.Ungrouped && (i == 0 || m.Stacks[i-1].Group != m.Stacks[i].Group)
+}
+
+// groupText is the title of a group.
+func (m model) groupText(value string) string {
+	if value != "" {
+		return value
+	}
+	switch m.Query.Group {
+	case store.GroupByOwner:
+		return "No owner"
+	case store.GroupByRepository:
+		return "No repository"
+	default:
+		return "Without the tag " + strings.TrimPrefix(string(m.Query.Group), string(store.GroupByTag))
+	}
+}
+
+// groupHref is the page with only the stacks of a group, or "" if no filter selects them.
+func (m model) groupHref(value string) string {
+	name, isTag := strings.CutPrefix(string(m.Query.Group), string(store.GroupByTag))
+	switch {
+	case value == "":
+		return ""
+	case m.Query.Group == store.GroupByProject:
+		return links.Path(m.Org, value)
+	case m.Query.Group == store.GroupByOwner:
+		return m.with("owner", value)
+	case isTag:
+		return m.with("tag", name+":"+value)
+	default:
+		return m.with("q", value)
+	}
+}
+
+// label says by what the list is grouped.
+func (m model) label() string {
+	if m.Query.Group == store.Ungrouped {
+		return "Stacks"
+	}
+	text, _ := m.groups()
+	return "Stacks, grouped by " + strings.ToLower(text)
+}
