@@ -54,12 +54,18 @@ func (s *Server) StartJob(poolToken, project, stack string) *Job {
 // StartOperation is like [Server.StartJob] for any operation.
 func (s *Server) StartOperation(poolToken, project, stack string, operation workflow.Operation) *Job {
 	s.t.Helper()
-	ctx := s.t.Context()
-	var made struct{ Version int }
-	s.API(http.MethodPost, "/api/stacks/"+Org+"/"+project+"/"+stack+"/deployments", map[string]any{
+	return s.StartRequest(poolToken, project, stack, map[string]any{
 		"operation":        operation,
 		"operationContext": map[string]any{"preRunCommands": []string{"print"}, "options": map[string]any{"skipInstallDependencies": true}},
-	}, &made)
+	})
+}
+
+// StartRequest is like [Server.StartJob] for any request of a deployment.
+func (s *Server) StartRequest(poolToken, project, stack string, request map[string]any) *Job {
+	s.t.Helper()
+	ctx := s.t.Context()
+	var made struct{ Version int }
+	s.API(http.MethodPost, "/api/stacks/"+Org+"/"+project+"/"+stack+"/deployments", request, &made)
 	client := must.Get(protocol.NewClient(protocol.Options{BaseURL: s.URL, HTTPClient: &http.Client{Timeout: time.Minute}}))(s.t)
 	name := rand.Text()
 	result, err := client.Poll(ctx, poolToken, protocol.PollRequest{

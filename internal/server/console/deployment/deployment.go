@@ -10,13 +10,15 @@ import (
 
 	"github.com/a-h/templ"
 
+	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
-	logs "workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -53,6 +55,7 @@ func Register(site *page.Site, d Deps) {
 // shown is a deployment as its page shows it.
 type shown struct {
 	deployments.Details
+	deployments.Course
 	St   store.Stack
 	Path string
 	Now  time.Time
@@ -63,12 +66,15 @@ type shown struct {
 	// SignIn is the path of a sign-in that leads back to the page.
 	SignIn  string
 	Verdict waiting.Verdict
-	// Error is the first error in the log of a failed deployment, if HasError is set.
-	Error    logs.ErrorLine
-	HasError bool
-	// Problem is the error of an action on the page.
-	Problem string
-	Steps   []segment
+	// Cause is why the deployment failed; nil if it has not.
+	Cause *store.Cause
+	// Tab is the current tab.
+	Tab   string
+	Steps []segment
+	// Changes is what the newest update of the deployment changes; nil without one.
+	Changes *changes.Model
+	// Ahead are the first deployments in the queue of the pool of a queued deployment.
+	Ahead []deployments.Listed
 }
 
 func deploymentPath(st store.Stack, version int64) string {
@@ -81,17 +87,19 @@ func (p *pages) load(v *page.Visit) (shown, error) {
 		return shown{}, err
 	}
 	now := time.Now()
-	verdict := waiting.Judge(det.Job, det.Why, now)
 	d := shown{
-		Verdict: verdict,
+		Verdict: waiting.Judge(det.Job, det.Why, now), Tab: cmp.Or(v.Query("view"), "log"),
 		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate),
 		Fresh: v.Session.Fresh(now), SignIn: page.LoginPath(page.Here(v, deploymentPath(v.Stack, det.Version))),
-		Steps: segments(det.Job, now),
 	}
-	if verdict.State == waiting.StateFailed {
-		d.Error, d.HasError, err = p.Deployments.Logs().FirstError(v.Context(), det.Job, verdict.Step)
+	if d.Cause, err = p.Deployments.Cause(v.Context(), det); err != nil {
+		return d, err
 	}
-	return d, err
+	if d.Course, err = p.Deployments.Course(v.Context(), v.Stack, det); err != nil {
+		return d, err
+	}
+	d.Steps = segments(det.Job, d.Usual.Steps, now)
+	return d, nil
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
@@ -103,12 +111,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 }
 
 func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
-	tab := cmp.Or(v.Query("view"), "log")
-	out := view.Page{
-		Title: fmt.Sprintf("#%d %s/%s", d.Version, v.Stack.Project, v.Stack.Name), Mark: mark(d.Job), Section: "deployments",
-		Crumbs: page.StackCrumbs(v.Stack,
-			view.Crumb{Text: "Deployments", Href: page.StackPath(v.Stack, "deployments")}, view.Crumb{Text: fmt.Sprintf("#%d", d.Version)}),
-	}
+	out := view.Page{Title: fmt.Sprintf("%s/%s #%d", v.Stack.Project, v.Stack.Name, d.Version), Mark: d.tabMark(), Section: "deployments"}
 	if !d.Job.Status.Final() || d.Job.Reason == workflow.ReasonLost {
 		out.Live = []view.Topic{{Channel: deployments.Topic, About: deployments.About(v.Stack, d.ID)}}
 		if d.Job.Status == workflow.StatusNotStarted {
@@ -116,34 +119,72 @@ func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
 			out.Live = []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID}, {Channel: pools.Topic, About: v.Stack.OrgID}}
 		}
 	}
-	content, err := p.content(v, d, tab, &out)
+	content, err := p.content(v, &d, &out)
 	if err != nil {
 		return view.Page{}, err
 	}
-	out.Body = body(d, tab, content)
+	out.Object = &view.Object{
+		Mark: d.mark(), Project: v.Stack.Project, Name: v.Stack.Name, Number: fmt.Sprintf("#%d", d.Version), Href: page.StackPath(v.Stack),
+		Plain: d.explains(), Badges: badge(d), Actions: actions(d), Facts: facts(d), Label: "Views",
+	}
+	if !d.explains() {
+		out.Object.Tabs = view.ViewTabs(tabs, d.Tab, "")
+	}
+	out.Body = content
 	return out, nil
 }
 
 // content returns what a tab of the page shows below the head.
-func (p *pages) content(v *page.Visit, d shown, tab string, out *view.Page) (templ.Component, error) {
-	switch tab {
+func (p *pages) content(v *page.Visit, d *shown, out *view.Page) (templ.Component, error) {
+	switch d.Tab {
 	case "settings":
 		text, err := used(d.Settings)
-		curl, cli := commands(d, p.URL)
+		curl, cli := commands(*d, p.URL)
 		return settingsUsed(text, curl, cli), err
 	case "changes":
-		return p.changes(v, d, out)
+		return p.changes(v, *d, out)
 	case "timeline":
-		return timeline(d), nil
+		return timeline(*d), nil
 	default:
-		try, _ := strconv.ParseInt(v.Query("try"), 10, 64) // an invalid number selects the last attempt
-		m, err := joblog.Load(v.Context(), p.Deployments, d.Job, d.Path+"/log", try, d.Now)
-		if m.Live {
-			out.Feed = joblog.Feed(p.Deployments, v.Stack, d.ID)
-		}
-		return joblog.View(m), err
+		d.Tab = "log"
+		return p.work(v, d, out)
 	}
 }
+
+// work returns the page as a work place: the cause or the reason for waiting, the steps, the log and the changes.
+func (p *pages) work(v *page.Visit, d *shown, out *view.Page) (templ.Component, error) {
+	out.Layout, out.Skips = view.Work, []view.Crumb{{Text: "Skip to the log", Href: "#log"}}
+	try, _ := strconv.ParseInt(v.Query("try"), 10, 64) // an invalid number selects the last attempt
+	log, err := joblog.Load(v.Context(), p.Deployments, d.Job, d.Path+"/log", try, d.Now)
+	if err != nil {
+		return nil, err
+	}
+	if log.Live {
+		out.Feed = joblog.Feed(p.Deployments, v.Stack, d.ID)
+	}
+	if len(d.Updates) > 0 {
+		m, err := p.tree(v, d.Details)
+		if err != nil {
+			return nil, err
+		}
+		d.Changes = &m
+		if u := d.Updates[0]; !m.Over {
+			out.Live = append(out.Live, view.Topic{Channel: stacks.ChangesTopic, About: u.ID}, view.Topic{Channel: stacks.UpdateTopic, About: u.ID})
+		}
+	}
+	if d.Job.Status == workflow.StatusNotStarted && d.Job.PoolID != "" {
+		list, err := p.Deployments.Page(v.Context(), v.Who, v.Stack.OrgID, deployments.Query{Stage: deployments.StageQueued, PoolID: d.Job.PoolID, Limit: shownAhead})
+		if err == nil {
+			d.Ahead = list.Items
+		} else if fault.KindOf(err) == "" { // not every visitor may see the organization's lists
+			return nil, err
+		}
+	}
+	return body(*d, log), nil
+}
+
+// shownAhead is the number of deployments of a queue that the page of one of them shows.
+const shownAhead = 5
 
 // tabs of the page, in their order.
 var tabs = []view.Part{
@@ -153,18 +194,32 @@ var tabs = []view.Part{
 	{Name: "settings", Text: "Settings used"},
 }
 
-func mark(job store.Job) string {
-	if job.DriftFound {
-		return ""
+// explains reports whether the page begins with a cause or with a reason for waiting, in place of tabs.
+func (d shown) explains() bool {
+	return d.Tab == "log" && (d.failed() || d.Job.Status == workflow.StatusNotStarted)
+}
+
+// failed reports whether the deployment has failed, which drift that it was to look for is not.
+func (d shown) failed() bool { return d.Cause != nil && d.Cause.Kind != cause.Drift }
+
+// mark returns the mark of the deployment's state.
+func (d shown) mark() string {
+	if d.Cause != nil && d.Cause.Kind == cause.Drift {
+		return view.MarkDrift
 	}
-	switch job.Status {
-	case workflow.StatusNotStarted, workflow.StatusAccepted:
+	return view.MarkOf(d.Verdict.State)
+}
+
+// tabMark returns the state that the title and the icon of the tab show.
+func (d shown) tabMark() string {
+	switch d.mark() {
+	case view.MarkQueued:
 		return "queued"
-	case workflow.StatusRunning:
+	case view.MarkRunning:
 		return "run"
-	case workflow.StatusSucceeded:
+	case view.MarkOK:
 		return "ok"
-	case workflow.StatusFailed:
+	case view.MarkFailed, view.MarkCancelled:
 		return "bad"
 	default:
 		return ""
@@ -234,9 +289,12 @@ func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 	}
 }
 
-// errorPath is the permalink of the first error in the log.
-func (d shown) errorPath() string {
-	return fmt.Sprintf("%s?view=log&step=%d&try=%d#L%d", d.Path, d.Error.Stream+1, d.Job.Epoch, d.Error.Line+1)
+// linePath is the permalink of the line of the log with the cause, or "".
+func (d shown) linePath() string {
+	if d.Cause == nil || d.Cause.Line == 0 || d.Cause.Step < 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s?view=log&step=%d&try=%d#L%d", d.Path, d.Cause.Step+1, d.Job.Epoch, d.Cause.Line)
 }
 
 func timeOr(t, other time.Time) time.Time {

@@ -1,8 +1,11 @@
 package deployment
 
 import (
+	"slices"
+	"strconv"
 	"time"
 
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -12,21 +15,74 @@ type segment struct {
 	Name   string
 	Status string
 	Took   time.Duration
+	// Usual is how long a step that has not begun usually takes, or 0.
+	Usual time.Duration
 	// Since is when the segment began if it has not ended; otherwise zero.
 	Since time.Time
-	// Share is the part of the whole time in percent, at least 2.
+	Began time.Time // zero before
+	// Share is the part of the whole time in percent, at least 1.
 	Share int
 	// Step is the number of the step's log; -1 for the queue.
 	Step int
 	Exit *int
 }
 
-// segments divides the time of a job: queue and start, then the steps.
-func segments(job store.Job, now time.Time) []segment {
+// mark returns the mark of a segment's state.
+func (s segment) mark() string { return view.MarkOf(s.Status) }
+
+// bar returns the class of a segment's share in the time.
+func (s segment) bar() string {
+	switch s.mark() {
+	case view.MarkFailed:
+		return "x"
+	case view.MarkRunning:
+		return "r"
+	default:
+		return "a"
+	}
+}
+
+// time returns how long a segment took, or usually takes.
+func (s segment) time() string {
+	switch {
+	case s.Status == "skipped":
+		return "skipped"
+	case s.Status == "queued" && s.Step >= 0 && s.Usual > 0:
+		return "~" + clock(s.Usual)
+	case s.Began.IsZero():
+		return ""
+	default:
+		return clock(s.Took)
+	}
+}
+
+// clock returns a duration as minutes and seconds, as scripts do for one that goes on.
+func clock(d time.Duration) string {
+	all := int(max(0, d) / time.Second)
+	two := func(n int) string {
+		if n < 10 {
+			return "0" + strconv.Itoa(n)
+		}
+		return strconv.Itoa(n)
+	}
+	if all >= 3600 {
+		return strconv.Itoa(all/3600) + ":" + two(all%3600/60) + ":" + two(all%60)
+	}
+	return strconv.Itoa(all/60) + ":" + two(all%60)
+}
+
+// The names of the segments before the steps.
+const (
+	queueSegment = "Wait in the queue"
+	startSegment = "Start the agent's job"
+)
+
+// segments divides the time of a job: queue and start, then the steps. usual are the usual times of the steps.
+func segments(job store.Job, usual map[string]time.Duration, now time.Time) []segment {
 	end := timeOr(job.EndedAt, now)
-	queued := segment{Name: "queue", Step: -1, Status: "succeeded", Took: timeOr(job.ClaimedAt, end).Sub(job.QueuedAt)}
+	queued := segment{Name: queueSegment, Step: -1, Status: "succeeded", Began: job.QueuedAt, Took: timeOr(job.ClaimedAt, end).Sub(job.QueuedAt)}
 	if job.ClaimedAt.IsZero() {
-		queued.Status = "queued"
+		queued.Status = "running"
 		if job.Status.Final() {
 			queued.Status = "skipped"
 		} else {
@@ -35,7 +91,7 @@ func segments(job store.Job, now time.Time) []segment {
 	}
 	list := []segment{queued}
 	if !job.ClaimedAt.IsZero() {
-		setup := segment{Name: "start", Status: "running", Took: timeOr(firstStart(job), end).Sub(job.ClaimedAt)}
+		setup := segment{Name: startSegment, Status: "running", Began: job.ClaimedAt, Took: timeOr(firstStart(job), end).Sub(job.ClaimedAt)}
 		if !firstStart(job).IsZero() {
 			setup.Status = "succeeded"
 		} else if job.Status.Final() {
@@ -46,7 +102,7 @@ func segments(job store.Job, now time.Time) []segment {
 		list = append(list, setup)
 	}
 	for i, s := range job.Steps {
-		one := segment{Name: s.Name, Step: i + 1, Status: stepStatus(s.Status), Exit: s.ExitCode}
+		one := segment{Name: s.Name, Step: i + 1, Status: stepStatus(s.Status), Exit: s.ExitCode, Began: s.StartedAt, Usual: usual[s.Name]}
 		if !s.StartedAt.IsZero() {
 			one.Took = max(0, timeOr(s.FinishedAt, end).Sub(s.StartedAt))
 		}
@@ -68,10 +124,56 @@ func segments(job store.Job, now time.Time) []segment {
 		if all > 0 {
 			list[i].Share = int(100 * max(0, list[i].Took) / all)
 		}
-		list[i].Share = max(2, list[i].Share)
+		list[i].Share = max(1, list[i].Share)
 	}
 	return list
 }
+
+// ordered returns the segments with those that failed first, and the one that the log shows first.
+func ordered(list []segment) (out []segment, current int) {
+	out = slices.Clone(list)
+	slices.SortStableFunc(out, func(a, b segment) int { return order(a) - order(b) })
+	for i, s := range out {
+		if s.Status == "failed" || s.Status == "running" {
+			return out, i
+		}
+		if s.Status == "succeeded" {
+			current = i
+		}
+	}
+	return out, current
+}
+
+func order(s segment) int {
+	if s.Status == "failed" {
+		return 0
+	}
+	return 1
+}
+
+// span returns where a segment lies in the time of the deployment, and its length, in percent.
+func (d shown) span(s segment) (from, width string) {
+	end := timeOr(d.Job.EndedAt, d.Now)
+	all := end.Sub(d.Job.QueuedAt)
+	if all <= 0 || s.Began.IsZero() {
+		return "0", "0"
+	}
+	percent := func(part time.Duration) float64 { return min(100, max(0, float64(part)*100/float64(all))) }
+	at := percent(s.Began.Sub(d.Job.QueuedAt))
+	text := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
+	return text(at), text(min(100-at, max(0.2, percent(s.Took))))
+}
+
+// after returns when a segment began, since the request.
+func (d shown) after(s segment) string {
+	if s.Began.IsZero() {
+		return ""
+	}
+	return "+" + precise(max(0, s.Began.Sub(d.Job.QueuedAt)))
+}
+
+// precise returns a duration in seconds with milliseconds.
+func precise(t time.Duration) string { return strconv.FormatFloat(t.Seconds(), 'f', 3, 64) + " s" }
 
 func firstStart(job store.Job) time.Time {
 	for _, s := range job.Steps {

@@ -20,10 +20,10 @@ func TestSegmentsOfFailedJob(t *testing.T) {
 		},
 	}
 	var got []string
-	for _, s := range segments(job, start) {
+	for _, s := range segments(job, nil, start) {
 		got = append(got, s.Name+" "+s.Status)
 	}
-	want := []string{"queue succeeded", "start succeeded", "source succeeded", "pre-run failed", "pulumi skipped"}
+	want := []string{"Wait in the queue succeeded", "Start the agent's job succeeded", "source succeeded", "pre-run failed", "pulumi skipped"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

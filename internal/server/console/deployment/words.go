@@ -2,28 +2,213 @@ package deployment
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/termtext"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
 func requester(d shown) string { return cmp.Or(d.User.Login, d.Requester, "the server") }
 
-// commit returns branch and commit of the source, or "".
-func commit(d shown) string {
-	if d.Settings == nil {
+// operationWords are the words for an operation: as the name of a run, while it runs, and of several runs.
+type operationWords struct{ name, doing, many string }
+
+var operationNames = map[workflow.Operation]operationWords{
+	workflow.OperationUpdate:         {"Update", "Updating", "updates"},
+	workflow.OperationPreview:        {"Preview", "Previewing", "previews"},
+	workflow.OperationRefresh:        {"Refresh", "Refreshing", "refreshes"},
+	workflow.OperationDestroy:        {"Destroy", "Destroying", "runs of destroy"},
+	workflow.OperationDetectDrift:    {"Drift detection", "Detecting drift", "drift detections"},
+	workflow.OperationRemediateDrift: {"Drift remediation", "Remediating drift", "drift remediations"},
+}
+
+func wordsOf(op workflow.Operation) operationWords {
+	if w, ok := operationNames[op]; ok {
+		return w
+	}
+	return operationWords{string(op), string(op), "runs of " + string(op)}
+}
+
+// origin says what started a deployment, with the name of its icon.
+func origin(d shown) (icon, text string) {
+	branch := ""
+	if g := d.Settings.Git(); g != nil {
+		branch = strings.TrimPrefix(g.Branch, "refs/heads/")
+	}
+	to := func(what string) string {
+		if branch == "" {
+			return what
+		}
+		return what + " to " + branch
+	}
+	switch d.Initiator {
+	case vcs.InitiatorPush:
+		return "push", to("push")
+	case vcs.InitiatorTag:
+		return "tag", "tag"
+	case vcs.InitiatorPull:
+		return "pr", "pull request"
+	case vcs.InitiatorReview:
+		return "pr", "review stack"
+	case deployments.InitiatorConsole:
+		return "click", "console"
+	case "schedule":
+		return "clock", "schedule"
+	default:
+		return "terminal", d.Initiator
+	}
+}
+
+// shortCommit returns the beginning of the commit's id, as git shows it.
+func shortCommit(id string) string { return id[:min(7, len(id))] }
+
+// firstLine returns the first line of a message as text.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return termtext.OneLine(line, 200)
+}
+
+// about returns a usual time without false precision.
+func about(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Minute:
+		return d.Round(time.Minute)
+	case d >= time.Minute:
+		return d.Round(30 * time.Second)
+	default:
+		return max(time.Second, d.Round(time.Second))
+	}
+}
+
+// usual says how long the last good runs took, or "".
+func usual(d shown) string {
+	u := d.Usual
+	if u.Runs == 0 {
 		return ""
 	}
-	git := d.Settings.Git()
-	if git == nil {
+	low, high := words.Duration(about(u.Low)), words.Duration(about(u.High))
+	text := "Usually " + words.Duration(about(u.Median))
+	if low != high {
+		text = "Usually " + low + " to " + high
+	}
+	return fmt.Sprintf("%s, from the last %d %s.", text, u.Runs, wordsOf(d.Operation).many)
+}
+
+// stateBadge returns the word for the state of a deployment and the kind of its badge; "" for none.
+func stateBadge(d shown) (kind, text string) {
+	if d.mark() == view.MarkDrift {
+		return "warn", "drift found"
+	}
+	switch d.Verdict.State {
+	case waiting.StateQueued:
+		switch {
+		case d.Why.Position > 0:
+			return "", "queued, " + waiting.Ordinal(d.Why.Position)
+		case d.Why.Ahead > 0:
+			return "", "queued, " + waiting.Ordinal(d.Why.Ahead+1)
+		}
+		return "", "queued"
+	case waiting.StateClaimed:
+		return "run", "starting"
+	case waiting.StateRunning:
+		if d.Job.CancelRequested {
+			return "warn", "stopping"
+		}
+		return "run", strings.ToLower(wordsOf(d.Operation).doing)
+	case waiting.StateFailed, waiting.StateLost:
+		return "bad", d.Verdict.State
+	case waiting.StateSucceeded:
+		return "", ""
+	default:
+		return "", d.Verdict.State
+	}
+}
+
+// verdict is what screen readers hear when the state changes.
+func verdict(d shown) string {
+	if d.Cause != nil {
+		return d.Cause.Headline
+	}
+	return d.Verdict.Text
+}
+
+// headline returns the first sentence of a reason for waiting, and the other ones.
+func headline(text string) (first, rest string) {
+	for at := range text {
+		if strings.HasPrefix(text[at:], ". ") {
+			return text[:at], text[at+2:]
+		}
+	}
+	return strings.TrimSuffix(text, "."), ""
+}
+
+// start says what must happen before a queued deployment starts, or "".
+func start(why waiting.Why) string {
+	switch why.Reason {
+	case waiting.NoAgent:
+		return "as soon as an agent is online"
+	case waiting.Busy, waiting.Limit:
+		return "as soon as a running deployment ends"
+	case waiting.Drained, waiting.NotReady:
+		return "as soon as an agent takes jobs"
+	case waiting.NoPool:
+		return "when a pool is chosen"
+	case waiting.OrgPaused, waiting.StackPaused:
+		return "when the queue is resumed"
+	case waiting.Earlier, waiting.Lost, waiting.Group:
+		return "after the deployments before it"
+	case waiting.Next:
+		return "within seconds"
+	default:
 		return ""
 	}
-	branch := strings.TrimPrefix(git.Branch, "refs/heads/")
-	if git.Commit == "" {
-		return branch
+}
+
+// firstFailure says how a failure relates to the runs before it, or "".
+func firstFailure(d shown) string {
+	switch {
+	case d.Good == nil:
+		return ""
+	case d.Failures > 0:
+		return fmt.Sprintf("%s failure since then", waiting.Ordinal(int64(d.Failures)+1))
+	case d.Goods == 1:
+		return "First failure after 1 good run"
+	default:
+		return fmt.Sprintf("First failure after %d good runs", d.Goods)
 	}
-	return branch + "@" + git.Commit[:min(7, len(git.Commit))]
+}
+
+// goodName returns the name of the last good run.
+func goodName(r deployments.Run) string {
+	if r.Deployment > 0 {
+		return fmt.Sprintf("#%d", r.Deployment)
+	}
+	return fmt.Sprintf("update %d", r.Update)
+}
+
+// copied returns what *Copy as text* copies, without the addresses.
+func copied(d shown) string {
+	lines := []string{fmt.Sprintf("%s/%s #%d %s: %s", d.St.Project, d.St.Name, d.Version, d.Verdict.State, d.Cause.Headline)}
+	if d.says() {
+		lines = append(lines, d.Cause.Message)
+	}
+	if d.Good != nil {
+		lines = append(lines, "Last good: "+goodName(*d.Good)+". "+firstFailure(d)+".")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// says reports whether the message of the cause says more than its headline.
+func (d shown) says() bool {
+	m := d.Cause.Message
+	return m != "" && !strings.Contains(d.Cause.Headline, m)
 }
 
 // operations are the operations that users can start, with what they do.

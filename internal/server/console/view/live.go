@@ -35,6 +35,11 @@ func LiveAs(tag, id, class string) templ.Component {
 	return live(tag, id, ` class="`+templ.EscapeString(class)+`"`)
 }
 
+// LiveRegion is [LiveAs] with a label for screen readers.
+func LiveRegion(tag, id, class, label string) templ.Component {
+	return live(tag, id, ` class="`+templ.EscapeString(class)+`" aria-label="`+templ.EscapeString(label)+`"`)
+}
+
 // LiveRows is [Live] for the body of a table.
 func LiveRows(id string) templ.Component { return live("tbody", id, "") }
 

@@ -28,6 +28,8 @@ type Page struct {
 	// Crumbs and Tabs are above the body of a page with neither a bar nor an object.
 	Crumbs []Crumb
 	Tabs   []Tab
+	// Skips are links to parts of the page, which precede it for the keyboard.
+	Skips  []Crumb
 	Body   templ.Component
 	// Live lists the notifications after which an open page is rendered again.
 	Live []Topic

@@ -714,7 +714,7 @@ func Confirm(name, want, problem string) templ.Component {
 			templ_7745c5c3_Var35 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = InputField(Input{Label: "Type " + want + " to confirm", Name: name, Problem: problem, Required: true}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = InputField(Input{Label: "Type " + want + " to confirm", Name: name, Problem: problem, Required: true, Mono: true}).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -4,6 +4,7 @@ import "./local-time.js";
 import "./copy-text.js";
 import "./command-palette.js";
 import "./keys.js";
+import "./table-labels.js";
 import "./resource-tree.js";
 import "./log-view.js";
 import "./passkey-form.js";

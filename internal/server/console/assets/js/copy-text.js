@@ -44,3 +44,32 @@ class CopyText extends HTMLElement {
 }
 
 customElements.define("copy-text", CopyText);
+
+// copy-as copies a text for a chat: its own, with the addresses of a page and of a line of a log.
+class CopyAs extends HTMLElement {
+  connectedCallback() {
+    this.build();
+    document.addEventListener("page-changed", (this.onChange = () => this.build()));
+  }
+
+  disconnectedCallback() {
+    document.removeEventListener("page-changed", this.onChange);
+  }
+
+  // build adds the button, which the HTML of the server lacks.
+  build() {
+    if (this.querySelector("button")) return;
+    const { icon: name, label } = this.dataset;
+    const mark = element("span", { textContent: label });
+    const b = element("button", { type: "button", className: "btn" }, icon(name), mark);
+    b.addEventListener("click", async () => {
+      const { text, path, line } = this.dataset;
+      await copy([text, ...[line, path].filter(Boolean).map((p) => new URL(p, location.href).href)].join("\n"));
+      mark.textContent = "Copied";
+      setTimeout(() => (mark.textContent = label), 2000);
+    });
+    this.append(b);
+  }
+}
+
+customElements.define("copy-as", CopyAs);

@@ -16,6 +16,7 @@ const help = [
   ["/", "filter the list"],
   ["j k", "next and previous row"],
   ["Enter", "open the row"],
+  ["< >", "previous and next run of the stack"],
   ["?", "this help"],
   ["f", "log: follow the end"],
   ["n N", "log: next and previous hit"],
@@ -24,6 +25,7 @@ const help = [
   ["t", "log: show times"],
   ["w", "log: wrap long lines"],
   ["y", "log: copy a link to the lines"],
+  ["z", "log: full screen"],
 ];
 
 let prefix = false;
@@ -89,6 +91,13 @@ document.addEventListener("keydown", (event) => {
     case "k":
       move(-1);
       break;
+    case "<":
+    case ">": {
+      const run = document.querySelector(`.obj a[rel=${event.key === "<" ? "prev" : "next"}]`);
+      if (!run) return;
+      run.click();
+      break;
+    }
     default:
       return;
   }

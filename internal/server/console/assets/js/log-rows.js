@@ -1,10 +1,9 @@
 // The rows of a log that are on the screen: headers of steps, and lines. Rows are kept as long as
 // they are visible, so that a selection survives. Lines become text nodes, never HTML.
-import { element } from "./html.js";
+import { element, icon } from "./html.js";
 import { flags } from "./log-source.js";
 import { render } from "./log-text.js";
 
-export const rowHeight = 24; // pixels, unless lines wrap
 export const times = ["off", "clock", "since start", "since previous"];
 const longPause = 5000; // milliseconds between lines that are marked
 
@@ -28,7 +27,7 @@ export class LogRows {
   place(node, offset) {
     const row = [...this.list.children].find((e) => e.contains(node));
     if (!row) return undefined;
-    const text = row.querySelector(".log-text");
+    const text = row.querySelector(".ln > span");
     if (!text) return { ...row.at, offset: undefined };
     const before = document.createRange();
     before.selectNodeContents(text);
@@ -47,7 +46,7 @@ export class LogRows {
       if (end <= first || s.start >= last) continue;
       const from = Math.max(0, first - s.start - 1);
       const to = Math.min(end, last) - s.start - 2;
-      if (s.start >= first) wanted.set(`${s.number}`, { s, row: s.start });
+      if (s.start > first) wanted.set(`${s.number}`, { s, row: s.start });
       if (to < from) continue;
       view.source.need(s.number, from, to, s.lines);
       for (let n = from; n <= to; n++) wanted.set(`${s.number}:${n}`, { s, n, row: s.start + 1 + n });
@@ -62,7 +61,7 @@ export class LogRows {
     for (const [key, { s, n, row }] of wanted) {
       let e = this.rows.get(key);
       if (!e) {
-        e = element("div", { className: n === undefined ? "log-step" : "log-line" });
+        e = element("div", { className: n === undefined ? "logh" : "ln" });
         e.at = { step: s.number, n: n ?? -1 };
         this.rows.set(key, e);
         while (next && this.view.rowOf(next.at.step, next.at.n) < row) next = next.nextElementSibling;
@@ -73,39 +72,46 @@ export class LogRows {
     }
     for (const e of ends) if (!wanted.has(keyOf(e.at))) e.style.top = "-100vh";
     if (view.wrap) return this.measured(wanted, first, top);
-    for (const [key, { row }] of wanted) this.rows.get(key).style.top = `${(row - top) * rowHeight}px`;
+    for (const [key, { row }] of wanted) this.rows.get(key).style.top = `${view.offset() + (row - top) * view.rowHeight}px`;
     return top;
   }
 
-  // measured places rows of different heights.
+  // measured places rows of different heights. The first row is missing if the header of its step covers it.
   measured(wanted, first, top) {
+    const { view } = this;
     const elements = [...wanted.keys()].map((key) => this.rows.get(key));
     const heights = elements.map((e) => e.offsetHeight);
-    let y = heights.length ? -(top - first) * heights[0] : 0;
-    if (this.view.atEnd) {
-      y = Math.min(0, this.view.port.clientHeight - heights.reduce((sum, h) => sum + h, 0));
+    const missing = wanted.size ? [...wanted.values()][0].row - first : 0;
+    const begin = view.offset() + missing * view.rowHeight;
+    let y = begin - (top - first) * (missing ? view.rowHeight : heights[0] ?? 0);
+    if (view.atEnd) {
+      y = Math.min(begin, view.port.clientHeight - heights.reduce((sum, h) => sum + h, 0));
       let above = y;
-      const at = heights.findIndex((h) => (above += h) > 0);
-      if (at >= 0) top = first + at + (heights[at] - above) / heights[at];
+      const at = heights.findIndex((h) => (above += h) > view.offset());
+      if (at >= 0) top = first + missing + at + (heights[at] - above + view.offset()) / heights[at];
     }
     elements.forEach((e, i) => {
       e.style.top = `${y}px`;
       y += heights[i];
     });
-    return top;
+    return Math.max(0, top);
   }
 
-  step(e, s) {
+  // step shows a step's header, with which of its lines are on the screen, if it says so.
+  step(e, s, lines = "") {
     const open = this.view.open.has(s.number);
-    const key = `${open} ${s.name} ${s.status} ${s.took} ${s.lines} ${s.exit ?? ""}`;
+    const key = `${open} ${s.number} ${s.name} ${s.status} ${s.took} ${s.lines} ${s.exit ?? ""} ${lines}`;
     if (e.dataset.key === key) return;
     e.dataset.key = key;
-    e.className = `log-step is-${s.status}`;
-    const toggle = element("button", { type: "button", className: "log-toggle", textContent: `${open ? "▾" : "▸"} ${s.name}` });
+    e.dataset.status = s.status;
+    const toggle = element("button", { type: "button" }, icon(open ? "down" : "right"), element("span", { textContent: s.name }));
     toggle.setAttribute("aria-expanded", String(open));
     toggle.dataset.toggle = s.number;
-    const facts = [s.status, s.took, `${s.lines.toLocaleString("en")} ${s.lines === 1 ? "line" : "lines"}`, s.exit && s.exit !== "0" ? `exit code ${s.exit}` : ""];
-    e.replaceChildren(toggle, element("span", { className: "dim", textContent: facts.filter(Boolean).join(" · ") }));
+    const focused = e.contains(document.activeElement);
+    const facts = [lines || `${s.lines.toLocaleString("en")} ${s.lines === 1 ? "line" : "lines"}`, s.exit && s.exit !== "0" ? `exit code ${s.exit}` : ""];
+    const dim = (text) => element("span", { className: "dim", textContent: text });
+    e.replaceChildren(toggle, dim([s.status, ...facts].filter(Boolean).join(", ")), element("span", { className: "push" }), dim(s.took));
+    if (focused) toggle.focus();
   }
 
   line(e, s, n) {
@@ -120,17 +126,18 @@ export class LogRows {
     e.dataset.key = key;
     const flag = line?.[1] ?? 0;
     const joined = flag & flags.joined;
-    const number = element("a", { className: "log-number", href: view.link(s.number, n, n), textContent: joined ? "↳" : n + 1 });
+    const number = element("a", { href: view.link(s.number, n, n), textContent: joined ? "↳" : n + 1 });
     if (joined) number.title = `${n + 1}: continues the line before`;
     number.dataset.step = s.number;
     number.dataset.line = n;
     number.tabIndex = -1;
-    const names = ["log-line"];
-    if (selected) names.push("selected");
+    const names = view.time ? ["ln", "tm"] : ["ln"];
+    if (selected) names.push("sel");
     if (current) names.push("current");
-    for (const name of ["error", "warning", "remark"]) if (flag & flags[name]) names.push(name);
+    if (flag & flags.error) names.push("x");
+    for (const name of ["warning", "remark"]) if (flag & flags[name]) names.push(name);
     e.className = names.join(" ");
-    const text = element("span", { className: "log-text" });
+    const text = element("span");
     if (line) text.append(...render(line[2], pattern));
     else text.textContent = "…";
     const parts = [number];
@@ -145,7 +152,7 @@ export class LogRows {
   }
 
   timeOf(line, previous) {
-    const cell = element("span", { className: "log-time" });
+    const cell = element("i");
     if (!line?.[0]) return cell;
     const { view } = this;
     const at = new Date(line[0]);

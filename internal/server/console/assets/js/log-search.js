@@ -16,8 +16,12 @@ export class LogSearch {
     this.hit = -1;
     this.found = 0;
     this.pattern = null;
-    this.input = element("input", { type: "search", className: "inp", placeholder: "Find in the log", ariaLabel: "Find in the log" });
-    this.input.addEventListener("input", () => this.later());
+    this.input = element("input", { type: "search", className: "inp", placeholder: "Find in all steps", ariaLabel: "Find in all steps" });
+    this.input.addEventListener("input", () => {
+      this.options.hidden = this.input.value === "";
+      this.later();
+    });
+    this.options = element("span", { className: "acts2", hidden: true });
     this.input.addEventListener("keydown", (event) => {
       if (event.key !== "Enter") return;
       event.preventDefault();
@@ -26,9 +30,10 @@ export class LogSearch {
     this.regex = element("input", { type: "checkbox" });
     this.sensitive = element("input", { type: "checkbox" });
     for (const box of [this.regex, this.sensitive]) box.addEventListener("change", () => this.later());
-    this.count = element("span", { className: "dim log-count" });
+    this.count = element("span", { className: "dim" });
     this.count.setAttribute("role", "status");
-    this.marks = element("div", { className: "log-marks" });
+    this.errorCount = element("span", { className: "dim hidephone" });
+    this.marks = element("div", { className: "marks" });
     this.marks.setAttribute("aria-hidden", "true");
   }
 
@@ -132,7 +137,10 @@ export class LogSearch {
   // or with the end of the log.
   async nextError(opening = false) {
     try {
-      this.errors = (await this.ask({ errors: "on" })).hits;
+      const found = await this.ask({ errors: "on" });
+      this.errors = found.hits;
+      this.errorCount.textContent = found.total ? `${found.total.toLocaleString("en")}${found.partial ? "+" : ""} ${found.total === 1 ? "error" : "errors"}` : "";
+      this.errorButton.hidden = found.total === 0;
       this.draw();
       const here = this.lastError;
       const at = this.errors.findIndex(([step, line]) => !here || step > here[0] || (step === here[0] && line > here[1]));
@@ -157,7 +165,7 @@ export class LogSearch {
     for (const [name, found] of [["error", this.errors], ["hit", this.hits]]) {
       const at = new Set(found.map((line) => Math.round((view.rowOf(...line) / Math.max(1, view.total)) * maxMarks)));
       for (const n of at) {
-        const mark = element("span", { className: `log-mark ${name}` });
+        const mark = element("span", { className: name });
         mark.style.top = `${(n * 100) / maxMarks}%`;
         list.push(mark);
       }

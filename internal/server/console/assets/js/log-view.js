@@ -2,14 +2,15 @@
 // The first visible row is the truth; the scroll bar only mirrors it, because browsers limit the
 // height of an element.
 import { copy } from "./copy-text.js";
-import { element } from "./html.js";
+import { button, element, icon } from "./html.js";
 import { enabled, typing } from "./keys.js";
-import { LogRows, rowHeight, times } from "./log-rows.js";
+import { LogRows, times } from "./log-rows.js";
 import { LogSearch } from "./log-search.js";
 import { LogSource } from "./log-source.js";
 import { plain } from "./log-text.js";
 
 const tallest = 8e6; // pixels of the scrolled element
+const headHeight = 28; // pixels of the header of the step that is at the top, which covers the first row
 const shortLog = 500; // lines up to which all steps are open
 
 class LogView extends HTMLElement {
@@ -24,7 +25,7 @@ class LogView extends HTMLElement {
     this.top = 0; // the first visible row, with a fraction
     this.total = 0;
     this.unseen = 0; // lines that arrived below the window
-    this.time = 0;
+    this.time = 1;
     this.wrap = false;
     this.atEnd = false; // the last row is at the bottom
     this.source = new LogSource(this.dataset.base, this.attempt, (step, lines) => this.grew(step, lines));
@@ -54,14 +55,48 @@ class LogView extends HTMLElement {
 
   listen() {
     this.stop = new AbortController();
-    const on = (name, act) => document.addEventListener(name, act, { signal: this.stop.signal });
-    on("page-changed", (event) => event.detail.id === "log-steps" && this.readSteps());
+    const { signal } = this.stop;
+    const on = (name, act) => document.addEventListener(name, act, { signal });
+    on("page-changed", (event) => this.pageChanged(event.detail.id));
     on("log-grew", (event) => this.counted(event.detail));
     on("keydown", (event) => this.key(event));
+    on("click", (event) => this.followLink(event));
     on("selectionchange", () => this.held && !this.selecting() && this.layout());
-    window.addEventListener("hashchange", () => this.goTo(Number(new URLSearchParams(location.search).get("step"))), { signal: this.stop.signal });
+    for (const name of ["hashchange", "popstate"]) window.addEventListener(name, () => this.goTo(this.stepOfURL()), { signal });
     this.resized = new ResizeObserver(() => this.layout());
     this.resized.observe(this.port);
+  }
+
+  stepOfURL() { return Number(new URLSearchParams(location.search).get("step")); }
+
+  pageChanged(id) {
+    if (id === "log-steps") this.readSteps();
+    const split = id === "drawer" && document.querySelector("#drawer [data-split]");
+    if (split) this.closest(".split").className = split.dataset.split;
+  }
+
+  // followLink shows a step or a line of the log without loading the page again.
+  followLink(event) {
+    const a = event.target.closest?.(".steps a[data-goto], .cause a[href*='#L']");
+    if (!a || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button !== 0) return;
+    const to = new URL(a.href);
+    const step = Number(to.searchParams.get("step"));
+    if (to.pathname !== location.pathname || !this.steps.some((s) => s.number === step)) return;
+    if (to.searchParams.has("try") && to.searchParams.get("try") !== this.attempt) return;
+    event.preventDefault();
+    if (a.dataset.goto) to.hash = "";
+    history.pushState(null, "", to);
+    this.open.add(step);
+    this.decided.add(step);
+    for (const other of document.querySelectorAll(".steps a")) {
+      if (other.dataset.goto === String(step)) other.setAttribute("aria-current", "step");
+      else other.removeAttribute("aria-current");
+    }
+    this.follow(false);
+    this.layout();
+    this.goTo(step);
+    const box = this.port.getBoundingClientRect();
+    if (box.bottom > window.innerHeight + 1 || box.top < 0) this.closest(".logw").scrollIntoView();
   }
 
   disconnectedCallback() {
@@ -70,30 +105,44 @@ class LogView extends HTMLElement {
   }
 
   build() {
-    const button = (text, title, click) => {
-      const b = element("button", { type: "button", className: "btn small", textContent: text, title });
+    const tool = (name, label, click, classes = "btn icon") => {
+      const b = button(classes, name, label);
+      b.addEventListener("click", click);
+      return b;
+    };
+    const labelled = (classes, name, text, title, click) => {
+      const b = element("button", { type: "button", className: classes, title }, icon(name), element("span", { textContent: text }));
       b.addEventListener("click", click);
       return b;
     };
     this.search = new LogSearch(this);
     const { search } = this;
-    this.timeButton = button("Times: off", "Show times (t)", () => this.cycleTime());
-    this.wrapButton = button("Wrap", "Wrap long lines (w)", () => this.toggleWrap());
+    this.timeButton = tool("clock", "", () => this.cycleTime());
+    this.wrapButton = tool("wrap", "Wrap long lines: w", () => this.toggleWrap());
     this.wrapButton.setAttribute("aria-pressed", "false");
-    this.followButton = button("", "Follow the end of the log (f)", () => this.follow(!this.following));
-    const bar = element("div", { className: "log-bar" },
-      search.input, search.count,
-      button("↑", "Previous hit (N)", () => search.next(-1)), button("↓", "Next hit (n)", () => search.next(1)),
-      element("label", {}, search.regex, "regexp"), element("label", {}, search.sensitive, "Aa"),
-      button("Next error", "Next error (e)", () => search.nextError()),
-      this.timeButton, this.wrapButton,
-      button("Copy link", "Copy a link to the selected lines (y)", () => this.copyLink()),
-      button("Copy lines", "Copy the selected lines", () => this.copyLines()),
-      this.followButton);
-    this.sizer = element("div", { className: "log-sizer" });
-    this.list = element("div", { className: "log-rows" });
+    this.followButton = labelled("btn small follow", "follow", "", "Follow the end of the log: f", () => this.follow(!this.following));
+    this.fullButton = tool("expand", "Full screen: z", () => this.toggleFull());
+    this.fullButton.setAttribute("aria-pressed", "false");
+    const download = element("a", { className: "btn icon", href: `${this.dataset.base}/raw?download=on&try=${this.attempt}`, title: "Download", ariaLabel: "Download" }, icon("download"));
+    search.options.append(
+      tool("up", "Previous hit: N", () => search.next(-1)), tool("down", "Next hit: n", () => search.next(1)),
+      element("label", { title: "Regular expression" }, search.regex, " .*"), element("label", { title: "Upper and lower case differ" }, search.sensitive, " Aa"));
+    search.errorButton = labelled("btn small", "down", "Next error", "Next error: e", () => search.nextError());
+    search.errorButton.hidden = !("failed" in this.dataset);
+    const bar = element("div", { className: "logbar" },
+      element("span", { className: "search" }, icon("search"), search.input, element("kbd", { className: "hidephone", textContent: "Ctrl F" })),
+      search.options, search.count, search.errorCount, element("span", { className: "push" }), search.errorButton,
+      element("span", { className: "hidephone acts2" }, this.timeButton, this.wrapButton, element("span", { className: "sep" }),
+        tool("link", "Copy a link to the selected lines: y", () => this.copyLink()), tool("copy", "Copy the selected lines", () => this.copyLines()), download),
+      this.fullButton);
+    bar.setAttribute("role", "toolbar");
+    bar.setAttribute("aria-label", "Log");
+    this.sizer = element("div");
+    this.list = element("div");
     this.rows = new LogRows(this, this.list);
-    this.port = element("div", { className: "log-port", tabIndex: 0 }, this.sizer, this.list);
+    this.head = element("div", { className: "logh" });
+    this.head.addEventListener("click", (event) => this.clicked(event));
+    this.port = element("div", { className: "log", tabIndex: 0 }, this.sizer, this.list);
     this.port.setAttribute("role", "log");
     this.port.setAttribute("aria-live", "off");
     this.port.setAttribute("aria-label", "Log");
@@ -102,7 +151,8 @@ class LogView extends HTMLElement {
     this.port.addEventListener("keydown", (event) => this.scrollKey(event));
     this.list.addEventListener("click", (event) => this.clicked(event));
     this.list.addEventListener("copy", (event) => this.copySelection(event));
-    this.prepend(bar, element("div", { className: "log-frame" }, this.port, search.marks));
+    this.paintTime();
+    this.querySelector("#log-steps").before(bar, element("div", { className: "logbox" }, this.head, this.port, search.marks, this.followButton));
   }
 
   readSteps() {
@@ -156,6 +206,8 @@ class LogView extends HTMLElement {
       at += 1 + (this.open.has(s.number) ? s.lines : 0);
     }
     this.total = at;
+    this.rowHeight = parseFloat(getComputedStyle(this.port).lineHeight) || 20;
+    this.port.classList.toggle("wide", this.steps.some((s) => s.lines > 999_999));
     this.held = this.following && this.selecting();
     if (this.following && !this.held) this.toEnd();
     else if (this.running && at > before) this.unseen += at - before;
@@ -163,10 +215,12 @@ class LogView extends HTMLElement {
     this.paint();
   }
 
-  visible() { return Math.max(1, Math.floor(this.port.clientHeight / rowHeight)); }
+  // offset is the distance of the first row from the top, so that the header covers it and no other one.
+  offset() { return headHeight - this.rowHeight; }
+  visible() { return Math.max(1, Math.floor((this.port.clientHeight - this.offset()) / this.rowHeight)); }
   // Wrapped lines can be higher than the window, so that any row can be the first one.
   lastTop() { return Math.max(0, this.total - (this.wrap ? 1 : this.visible())); }
-  scaled() { return this.total * rowHeight > tallest; }
+  scaled() { return this.total * this.rowHeight > tallest; }
   toEnd() { this.top = this.lastTop(); this.atEnd = true; }
 
   // rowOf returns the row of a step's line, or of its header if n is -1 or the step is folded.
@@ -177,11 +231,11 @@ class LogView extends HTMLElement {
 
   // mirror moves the scroll bar to the first visible row.
   mirror() {
-    const height = `${Math.min(tallest, this.total * rowHeight + (this.wrap ? this.port.clientHeight - rowHeight : 0))}px`;
+    const height = `${Math.min(tallest, this.total * this.rowHeight + (this.wrap ? this.port.clientHeight - this.rowHeight : this.offset()))}px`;
     if (this.sizer.style.height !== height) this.sizer.style.height = height;
     const range = this.port.scrollHeight - this.port.clientHeight;
     const wanted = this.lastTop() ? (this.top / this.lastTop()) * range : 0;
-    const exact = this.scaled() ? wanted : this.top * rowHeight;
+    const exact = this.scaled() ? wanted : Math.min(range, this.top * this.rowHeight);
     if (Math.abs(this.port.scrollTop - exact) > 1) this.port.scrollTop = exact;
     this.mirrored = this.port.scrollTop;
   }
@@ -189,14 +243,14 @@ class LogView extends HTMLElement {
   scrolled() {
     if (this.port.scrollTop === this.mirrored) return; // it was moved by mirror, or sideways
     const range = this.port.scrollHeight - this.port.clientHeight;
-    const top = this.scaled() ? (this.port.scrollTop / Math.max(1, range)) * this.lastTop() : this.port.scrollTop / rowHeight;
+    const top = this.scaled() ? (this.port.scrollTop / Math.max(1, range)) * this.lastTop() : this.port.scrollTop / this.rowHeight;
     this.moved(top);
   }
 
   wheel(event) {
     if (!this.scaled() || event.ctrlKey || event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) return;
     event.preventDefault();
-    this.move(this.top + (event.deltaMode === 1 ? event.deltaY : event.deltaY / rowHeight));
+    this.move(this.top + (event.deltaMode === 1 ? event.deltaY : event.deltaY / this.rowHeight));
   }
 
   scrollKey(event) {
@@ -235,7 +289,7 @@ class LogView extends HTMLElement {
   paintFollow() {
     const b = this.followButton;
     b.hidden = !this.running;
-    b.textContent = this.following ? "● following" : this.unseen ? `${this.unseen.toLocaleString("en")} new lines ↓` : "follow";
+    b.lastChild.textContent = this.following ? "Following" : this.unseen ? `${this.unseen.toLocaleString("en")} new lines` : "Follow";
     b.setAttribute("aria-pressed", String(this.following));
   }
 
@@ -246,7 +300,16 @@ class LogView extends HTMLElement {
     this.top = this.rows.paint(first, last, this.top);
     this.mirror();
     this.list.style.top = `${this.port.scrollTop}px`;
+    this.paintHead();
     this.paintFollow();
+  }
+
+  // paintHead shows the step of the first row, which its header covers, and its lines on the screen.
+  paintHead() {
+    const s = this.steps.findLast((one) => one.start <= Math.ceil(this.top)) ?? this.steps[0];
+    const from = Math.max(1, Math.ceil(this.top) - s.start + 1);
+    const to = Math.min(s.lines, Math.floor(this.top) + this.visible() - s.start - 1);
+    this.rows.step(this.head, s, this.open.has(s.number) && s.lines ? `line ${from.toLocaleString("en")} to ${Math.max(from, to).toLocaleString("en")} of ${s.lines.toLocaleString("en")}` : "");
   }
 
   // selecting reports that the user selects text, so that following the log must wait.
@@ -274,8 +337,19 @@ class LogView extends HTMLElement {
 
   cycleTime() {
     this.time = (this.time + 1) % times.length;
-    this.timeButton.textContent = `Times: ${times[this.time]}`;
+    this.paintTime();
     this.paint();
+  }
+
+  paintTime() {
+    this.timeButton.title = this.timeButton.ariaLabel = `Times: ${times[this.time]} (t)`;
+    this.timeButton.setAttribute("aria-pressed", String(this.time > 0));
+  }
+
+  toggleFull() {
+    const on = this.closest(".logw").classList.toggle("full");
+    this.fullButton.setAttribute("aria-pressed", String(on));
+    this.port.focus();
   }
 
   toggleWrap() {
@@ -291,7 +365,7 @@ class LogView extends HTMLElement {
   clicked(event) {
     const toggle = event.target.closest("[data-toggle]");
     if (toggle) return this.toggle(Number(toggle.dataset.toggle));
-    const number = event.target.closest(".log-number");
+    const number = event.target.closest(".ln > a");
     if (!number) return;
     event.preventDefault();
     const step = Number(number.dataset.step);
@@ -314,7 +388,7 @@ class LogView extends HTMLElement {
     else query.delete("step");
     history.replaceState(null, "", `?${query}`);
     this.layout();
-    this.list.querySelector(`[data-toggle="${step}"]`)?.focus();
+    this.querySelector(`[data-toggle="${step}"]`)?.focus();
   }
 
   link(step, from, to) {
@@ -358,7 +432,8 @@ class LogView extends HTMLElement {
     };
     const act = {
       f: () => this.follow(!this.following), n: () => search.next(1), N: () => search.next(-1), e: () => search.nextError(),
-      t: () => this.cycleTime(), w: () => this.toggleWrap(), y: () => this.copyLink(), "[": () => moveStep(-1), "]": () => moveStep(1),
+      t: () => this.cycleTime(), z: () => this.toggleFull(), w: () => this.toggleWrap(), y: () => this.copyLink(), "[": () => moveStep(-1), "]": () => moveStep(1),
+      Escape: this.closest(".logw").classList.contains("full") ? () => this.toggleFull() : undefined,
     }[event.key];
     if (!act) return;
     event.preventDefault();

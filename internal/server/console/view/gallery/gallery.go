@@ -1,0 +1,35 @@
+// Package gallery shows the components of the console in all their states, on pages that only tests load. Tests compare
+// them with the drawings that they were made from.
+package gallery
+
+import "workflowagent/internal/server/console/view"
+
+// Shell is the frame around the pages.
+var Shell = view.Shell{
+	User: "Ada Lindqvist", Org: "acme", Member: true, Admin: true, SiteAdmin: true,
+	Orgs: []view.OrgLink{{Name: "acme", Member: true, Admin: true}, {Name: "rival", Member: true}},
+}
+
+// Pages returns the pages by their names.
+func Pages() map[string]view.Page {
+	return map[string]view.Page{
+		"list": {
+			Title: "Components", Layout: view.Own, Body: parts(),
+			Bar: &view.Bar{Title: "Components", Count: "every part in every state", Actions: barActions()},
+		},
+		"object": {
+			Title: "payments/prod", Section: "stacks", Layout: view.Own, Body: rows(),
+			Object: &view.Object{
+				Mark: view.MarkFailed, Project: "payments", Name: "prod", Badges: badges(), Actions: objectActions(), Facts: facts(), Label: "Stack",
+				Tabs: []view.Tab{{Text: "Overview", Href: "#", Current: true}, {Text: "Resources", Href: "#", Count: "214"}, {Text: "Settings", Href: "#"}},
+			},
+		},
+		"form": {Title: "Settings", Section: "settings", Layout: view.Own, Body: form(), Bar: &view.Bar{Title: "Settings", Count: "acme"}},
+		"old":  {Title: "Old", Crumbs: []view.Crumb{{Text: "acme", Href: "/"}, {Text: "Old"}}, Body: old()},
+	}
+}
+
+// marks are the marks of all states.
+var marks = []string{
+	view.MarkFailed, view.MarkOK, view.MarkRunning, view.MarkDrift, view.MarkWarn, view.MarkQueued, view.MarkNever, view.MarkCancelled, view.MarkPaused, view.MarkSkipped,
+}
