@@ -95,7 +95,7 @@ func New(d Deps) *page.Site {
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
 	home.Register(site, home.Deps{
-		Deployments: d.Deployments, Pools: d.Pools, Directory: d.Stacks, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
+		Deployments: d.Deployments, Pools: d.Pools, Stacks: d.Stacks, Estate: d.Estate, Triggers: d.Triggers, Invitations: d.Invitations, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
 	})
 	whole := orgs.Deps{Identity: d.Identity, Organizations: d.Organizations, Waiting: waiting(d.Recovery)}
 	orgs.RegisterServer(site, whole)
