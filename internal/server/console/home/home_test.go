@@ -15,7 +15,7 @@ func TestFirstVisit(t *testing.T) {
 	s := consoletest.New(t)
 	s.API(http.MethodPost, "/api/stacks/acme/web", map[string]string{"stackName": "prod"}, nil)
 	s.API(http.MethodPatch, "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 0}, nil)
-	const steps, hidden = "Three steps to the first deployment", "You can see no stack of acme"
+	const steps, hidden = "From an empty server to a deployment in three steps", "You can see no stack of acme"
 	shared := s.AddUser("shared", identity.RoleCollaborator)
 	s.API(http.MethodPut, "/api/stacks/acme/web/prod/collaborators/shared", map[string]any{"permission": 101}, nil)
 	for who, test := range map[string]struct {
