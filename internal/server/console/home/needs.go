@@ -130,7 +130,10 @@ func failures(org string, changes []estate.Change) []need {
 			n := need{Mark: view.MarkFailed, Project: c.Project, Name: c.Name, Text: list.FailureText(c), Path: list.RunPath(org, c.Stack), Verb: "Open", At: c.Changed()}
 			if i > 0 {
 				first := g.members[0]
-				n.Text = fmt.Sprintf("The same error as %s/%s, %s later", first.Project, first.Name, words.Age(c.Changed().Sub(first.Changed())))
+				n.Text = fmt.Sprintf("The same error as %s/%s", first.Project, first.Name)
+				if later := c.Changed().Sub(first.Changed()); later >= time.Minute {
+					n.Text += ", " + words.Age(later) + " later"
+				}
 			}
 			out = append(out, n)
 		}

@@ -68,9 +68,12 @@ func message(c estate.Change) string {
 
 // origin returns the icon and the words for what started a run.
 func origin(c estate.Change) (icon, text string) {
+	if c.LastDeployment == 0 {
+		return "terminal", "from the CLI"
+	}
 	switch c.Initiator {
 	case "":
-		return "terminal", "from the CLI"
+		return "deploys", "deployment"
 	case deployments.InitiatorConsole:
 		return "click", "started in the console"
 	case "schedule":
