@@ -3,6 +3,7 @@ package console_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/consoletest"
@@ -64,6 +65,41 @@ func TestSecurityHeaders(t *testing.T) {
 			if got := tt.page.Header.Values(name); len(got) != 1 || got[0] != value {
 				t.Errorf("%s: %s is %q, want %q", tt.what, name, got, value)
 			}
+		}
+	}
+}
+
+// TestCompression compresses pages only where the size of the answer cannot tell another site what is on them.
+func TestCompression(t *testing.T) {
+	s := consoletest.New(t)
+	b := s.SignIn()
+	for _, tt := range []struct {
+		what, method, path, from string
+		packed                   bool
+	}{
+		{"a link", http.MethodGet, "/acme/-/stacks?q=x", "same-origin", true},
+		{"an address that the user has typed", http.MethodGet, "/acme/-/stacks?q=x", "none", true},
+		{"a link on another site", http.MethodGet, "/acme/-/stacks?q=x", "cross-site", false},
+		{"a link on another host of the domain", http.MethodGet, "/acme/-/stacks?q=x", "same-site", false},
+		{"an old browser", http.MethodGet, "/acme/-/stacks?q=x", "", false},
+		{"a form", http.MethodPost, "/acme/-/pools", "same-origin", false},
+	} {
+		var form url.Values
+		if tt.method == http.MethodPost {
+			form = url.Values{}
+		}
+		req := b.Request(tt.method, tt.path, form)
+		req.Header.Set("Accept-Encoding", "gzip")
+		req.Header.Set("Sec-Fetch-Site", tt.from)
+		if tt.from == "" {
+			req.Header.Del("Sec-Fetch-Site")
+		}
+		p := b.Do(req)
+		if got := p.Header.Get("Content-Encoding") == "gzip"; got != tt.packed {
+			t.Errorf("%s: compressed %v, want %v", tt.what, got, tt.packed)
+		}
+		if plain := strings.Contains(p.Body, "<!doctype html>"); plain == tt.packed {
+			t.Errorf("%s: the body begins with %.20q", tt.what, p.Body)
 		}
 	}
 }

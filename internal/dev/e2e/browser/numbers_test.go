@@ -192,10 +192,19 @@ func (tb *tab) styles(path string, choose func(p part) string) map[string]string
 	return found
 }
 
-// fits fails the test if the open page scrolls sideways in the narrowest window.
+// fits fails the test if the open page scrolls sideways in the narrowest window, or cuts a control off.
 func (tb *tab) fits(path string) {
 	tb.t.Helper()
 	if over := evaluate[int](tb, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
 		tb.t.Errorf("%s scrolls sideways by %d px at %d px: %s", path, over, narrow, strings.TrimSpace(widest(tb)))
+	}
+	tb.wait("the current tab is in the window", "[...document.querySelectorAll('.tabs [aria-current]')].map((e) => e.getBoundingClientRect()).every((r) => r.left >= 0 && r.right <= innerWidth)")
+	cut := evaluate[[]string](tb, `[...document.querySelectorAll("body .btn, body .inp, .tabbar a, .tabbar summary")].filter((e) => {
+		const r = e.getBoundingClientRect();
+		if (r.width === 0 || e.closest(".hide, .log-bar") || e.closest(".scroll, .filters, .seg")) return false;
+		return r.right > innerWidth + 1 || r.left < -1;
+	}).map((e) => e.outerHTML.slice(0, 160))`)
+	for _, e := range cut {
+		tb.t.Errorf("%s cuts off at %d px: %s", path, narrow, e)
 	}
 }

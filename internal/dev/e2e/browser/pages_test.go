@@ -275,6 +275,7 @@ func (tb *tab) visit(path string) {
 	tb.wait(path+" is loaded", "document.readyState === 'complete' && document.querySelector('main')")
 	name := strings.Trim(path, "/")
 	tb.axe(path + " light")
+	tb.broken(path)
 	tb.shot(name + "-light")
 
 	// The elements are the same in the other scheme, so that only their colors can be wrong.
@@ -284,10 +285,32 @@ func (tb *tab) visit(path string) {
 
 	tb.scheme("light", narrow)
 	tb.fits(path)
+	tb.broken(path + " on a phone")
 	tb.scheme("light", phone)
 	tb.axe(path + " phone")
 	tb.shot(name + "-light-phone")
 	tb.check()
+}
+
+// broken fails the test for words that the page breaks, except long ones, for which a line of a phone is too short.
+func (tb *tab) broken(where string) {
+	tb.t.Helper()
+	words := evaluate[[]string](tb, `(() => {
+		const out = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT), range = document.createRange();
+		while (walker.nextNode() && out.length < 5) {
+			const node = walker.currentNode;
+			if (!node.parentElement.checkVisibility() || node.parentElement.closest("pre, .log-port, textarea, .hide")) continue;
+			for (const m of node.data.matchAll(/(?<!\S)(\*\/\d+|[\p{L}\p{N}*,.:;']{2,24})(?!\S)/gu)) {
+				range.setStart(node, m.index);
+				range.setEnd(node, m.index + m[0].length);
+				if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) out.push(m[0] + " in " + node.parentElement.outerHTML.slice(0, 160));
+			}
+		}
+		return out;
+	})()`)
+	for _, w := range words {
+		tb.t.Errorf("%s breaks the word %s", where, w)
+	}
 }
 
 // The widths of windows.

@@ -48,6 +48,7 @@ func TestSignIn(t *testing.T) {
 	tb.see("has a passkey of yours already")
 
 	signOut := func() {
+		tb.scheme("light", desktop) // where the rail is
 		tb.click(".me summary")
 		tb.click("form[action='/-/logout'] button")
 		tb.wait("the user is signed out", loaded+"location.pathname === '/-/login'")

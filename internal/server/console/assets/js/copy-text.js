@@ -1,17 +1,31 @@
 // copy-text adds a button that copies the element's text, and says when it is done.
 import { button, element, icon } from "./html.js";
 
+// copy copies a text, and reports whether the browser let it.
 export async function copy(text) {
-  if (navigator.clipboard) await navigator.clipboard.writeText(text);
-  else {
-    // Pages without encryption have no clipboard API.
-    const area = element("textarea", { value: text, className: "hide" });
-    document.body.append(area);
-    area.select();
-    document.execCommand("copy");
-    area.remove();
+  const done = (await write(text)) || select(text);
+  announce(done ? "Copied" : "The browser does not let this page copy.");
+  return done;
+}
+
+async function write(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false; // Pages without encryption have no clipboard API.
   }
-  announce("Copied");
+}
+
+function select(text) {
+  const focused = document.activeElement;
+  const area = element("textarea", { value: text, className: "hide" });
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  focused?.focus();
+  return done;
 }
 
 // announce lets screen readers say a text, and shows nothing.
@@ -32,7 +46,7 @@ class CopyText extends HTMLElement {
     const label = this.dataset.name ? `Copy ${this.dataset.name}` : "Copy";
     const b = button("btn icon", "copy", label);
     b.addEventListener("click", async () => {
-      await copy(this.querySelector("span").textContent);
+      if (!(await copy(this.querySelector("span").textContent))) return;
       b.title = "Copied";
       b.replaceChildren(icon("s-ok"));
       setTimeout(() => {

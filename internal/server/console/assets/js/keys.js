@@ -127,7 +127,12 @@ document.addEventListener("keydown", (event) => {
 });
 
 // The current tab is in view where tabs scroll.
-for (const tab of document.querySelectorAll(".tabs [aria-current], .sub [aria-current]")) {
-  const bar = tab.parentElement;
-  bar.scrollLeft = tab.offsetLeft - bar.offsetLeft - (bar.clientWidth - tab.offsetWidth) / 2;
+function showTabs() {
+  for (const tab of document.querySelectorAll(".tabs [aria-current], .sub [aria-current]")) {
+    const bar = tab.parentElement;
+    bar.scrollLeft += tab.getBoundingClientRect().left - bar.getBoundingClientRect().left - (bar.clientWidth - tab.offsetWidth) / 2;
+  }
 }
+
+showTabs();
+window.addEventListener("resize", showTabs);

@@ -2,7 +2,11 @@
 // them with the drawings that they were made from.
 package gallery
 
-import "workflowagent/internal/server/console/view"
+import (
+	"strconv"
+
+	"workflowagent/internal/server/console/view"
+)
 
 // Shell is the frame around the pages.
 var Shell = view.Shell{
@@ -21,12 +25,21 @@ func Pages() map[string]view.Page {
 			Title: "payments/prod", Section: "stacks", Layout: view.Own, Body: rows(),
 			Object: &view.Object{
 				Mark: view.MarkFailed, Project: "payments", Name: "prod", Badges: badges(), Actions: objectActions(), Facts: facts(), Label: "Stack",
-				Tabs: []view.Tab{{Text: "Overview", Href: "#", Current: true}, {Text: "Resources", Href: "#", Count: "214"}, {Text: "Settings", Href: "#"}},
+				Tabs: tabs("Overview", "Changes", "Resources", "Runs", "Drift", "Git", "Schedules", "Webhooks", "Settings"),
 			},
 		},
 		"form": {Title: "Settings", Section: "settings", Layout: view.Own, Body: form(), Bar: &view.Bar{Title: "Settings", Count: "acme"}},
 		"old":  {Title: "Old", Crumbs: []view.Crumb{{Text: "acme", Href: "/"}, {Text: "Old"}}, Body: old()},
 	}
+}
+
+// tabs returns tabs, of which the last is the current one, and each has a count.
+func tabs(texts ...string) []view.Tab {
+	var out []view.Tab
+	for i, text := range texts {
+		out = append(out, view.Tab{Text: text, Href: "#", Count: strconv.Itoa(i), Current: i == len(texts)-1})
+	}
+	return out
 }
 
 // marks are the marks of all states.
