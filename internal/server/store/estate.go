@@ -36,13 +36,15 @@ type Estate struct {
 	StackID       string
 	OrgID         string // as in the row of the stack, also of a deleted one
 	Project, Name string
-	Version       int64  // of the stack
-	Deployments   int64  // number of the newest deployment
-	Resources     int64  // in the state
-	HeldBy        string // update that holds the stack; "" if none does
-	Active        int64  // claimed and running deployments that write
-	Queued        int64  // queued deployments that write
-	Paused        bool   // the stack's queue, not that of the organization
+	Rank          EstateRank // of the state; see [Estate.rank]
+	ChangedAt     time.Time  // end of the last run that writes, or its start while it runs; zero without one
+	Version       int64      // of the stack
+	Deployments   int64      // number of the newest deployment
+	Resources     int64      // in the state
+	HeldBy        string     // update that holds the stack; "" if none does
+	Active        int64      // claimed and running deployments that write
+	Queued        int64      // queued deployments that write
+	Paused        bool       // the stack's queue, not that of the organization
 
 	// The last run that writes. LastKind is "" if there was none.
 	LastKind       string // operation of the deployment, or kind of the update
@@ -71,13 +73,63 @@ func (tx *Tx) Estate(stackID string) (Estate, error) {
 	return estates.One(tx.Tx, "WHERE e.stack_id = $1", stackID)
 }
 
-// changeEstate changes the named columns of a stack's row, which does not exist if an older program created the stack.
-func (tx *Tx) changeEstate(stackID string, change func(e *Estate) (columns []string)) error {
+// EstateRank is a stack's state. The ranks are in the order in which states need attention; package estate names them.
+type EstateRank int64
+
+// The ranks.
+const (
+	RankFailed EstateRank = iota
+	RankDrift
+	RankRunning
+	RankQueued
+	RankPaused
+	RankDeclared
+	RankNever
+)
+
+// rank returns the state of a stack: the first that holds. The lock is that of a running update; a failed preview marks
+// its run only.
+func (e *Estate) rank() EstateRank {
+	switch {
+	case e.HeldBy != "" || e.Active > 0:
+		return RankRunning
+	case e.LastResult == RunFailed || e.LastResult == RunCancelled:
+		return RankFailed
+	case e.Drift == DriftFound:
+		return RankDrift
+	case e.Queued > 0:
+		return RankQueued
+	case e.Paused:
+		return RankPaused
+	case e.LastKind != "":
+		return RankDeclared
+	default:
+		return RankNever
+	}
+}
+
+// derive sets what follows from the rest.
+func (e *Estate) derive() {
+	e.Rank, e.ChangedAt = e.rank(), e.LastStartedAt
+	if e.LastEndedAt.After(e.LastStartedAt) {
+		e.ChangedAt = e.LastEndedAt
+	}
+}
+
+// changeEstate changes a stack's row, which does not exist if an older program created the stack.
+func (tx *Tx) changeEstate(stackID string, change func(e *Estate)) error {
 	e, err := tx.Estate(stackID)
 	if err != nil {
 		return IgnoreMissing(err)
 	}
-	columns := change(&e)
+	before := e
+	change(&e)
+	return tx.saveEstate(before, e)
+}
+
+func (tx *Tx) saveEstate(before, e Estate) error {
+	e.derive()
+	columns := estates.Differences(before, e)
 	if len(columns) == 0 {
 		return nil
 	}
@@ -86,16 +138,14 @@ func (tx *Tx) changeEstate(stackID string, change func(e *Estate) (columns []str
 
 // addEstate adds the row of a new stack.
 func (tx *Tx) addEstate(s Stack) error {
-	return estates.Insert(tx.Tx, Estate{
-		StackID: s.ID, OrgID: s.OrgID, Project: s.Project, Name: s.Name, Version: s.Version, Resources: s.ResourceCount, HeldBy: s.ActiveUpdate,
-	})
+	e := Estate{StackID: s.ID, OrgID: s.OrgID, Project: s.Project, Name: s.Name, Version: s.Version, Resources: s.ResourceCount, HeldBy: s.ActiveUpdate}
+	e.derive()
+	return estates.Insert(tx.Tx, e)
 }
 
 // stateOfEstate copies a stack's version, number of resources and lock.
 func (tx *Tx) stateOfEstate(s Stack) error {
-	_, err := tx.Exec(`UPDATE estate SET version = $2, resources = $3, held_by = $4
-		WHERE stack_id = $1 AND (version <> $2 OR resources <> $3 OR held_by <> $4)`, s.ID, s.Version, s.ResourceCount, s.ActiveUpdate)
-	return err
+	return tx.changeEstate(s.ID, func(e *Estate) { e.Version, e.Resources, e.HeldBy = s.Version, s.ResourceCount, s.ActiveUpdate })
 }
 
 // nameOfEstate copies a stack's organization and names, also those of a deleted one.
@@ -107,9 +157,7 @@ func (tx *Tx) nameOfEstate(stackID string) error {
 
 // queueOfEstate copies the state of a stack's queue.
 func (tx *Tx) queueOfEstate(q StackQueue) error {
-	_, err := tx.Exec("UPDATE estate SET paused = $2, deployments = $3 WHERE stack_id = $1 AND (paused <> $2 OR deployments <> $3)",
-		q.StackID, q.Paused, q.LastVersion)
-	return err
+	return tx.changeEstate(q.StackID, func(e *Estate) { e.Paused, e.Deployments = q.Paused, q.LastVersion })
 }
 
 // Tags that describe a stack.

@@ -61,32 +61,43 @@ described AS (
 	SELECT t.stack_id, LIST(LOWER(t.name || ':' || t.value), '
 ' ORDER BY t.name) AS tags FROM picked p JOIN stack_tags t ON t.stack_id = p.id
 	WHERE t.name NOT LIKE 'pulumi:%' AND t.name NOT LIKE 'vcs:%' AND t.name NOT LIKE 'gitHub:%' GROUP BY t.stack_id
-)
-INSERT INTO estate (stack_id, org_id, project, name, version, deployments, resources, held_by, active, queued, paused,
-	last_kind, last_deployment, last_version, last_result, last_by, last_who, last_message, last_started_at, last_ended_at,
-	drift, drift_at, drift_changes, runs, tags, owner, repository)
-SELECT p.id, p.org_id, p.project, p.name, p.version, COALESCE(q.last_version, 0), p.resource_count, p.active_update,
-	(SELECT COUNT(*) FROM jobs j WHERE j.stack_id = p.id AND j.operation IN WRITING AND j.status IN ('accepted', 'running')),
-	(SELECT COUNT(*) FROM jobs j WHERE j.stack_id = p.id AND j.operation IN WRITING AND j.status = 'not-started'),
-	COALESCE(q.paused, 0),
-	COALESCE(l.kind, ''), COALESCE(l.deployment, 0), COALESCE(l.version, 0), COALESCE(l.result, ''), COALESCE(l.requested_by, ''),
-	COALESCE(l.requester, ''), COALESCE(l.message, ''), COALESCE(l.started_at, 0), COALESCE(l.ended_at, 0),
+),
+facts AS (
+SELECT p.id, p.org_id, p.project, p.name, p.version, COALESCE(q.last_version, 0) AS deployments, p.resource_count, p.active_update,
+	(SELECT COUNT(*) FROM jobs j WHERE j.stack_id = p.id AND j.operation IN WRITING AND j.status IN ('accepted', 'running')) AS active,
+	(SELECT COUNT(*) FROM jobs j WHERE j.stack_id = p.id AND j.operation IN WRITING AND j.status = 'not-started') AS queued,
+	COALESCE(q.paused, 0) AS paused,
+	COALESCE(l.kind, '') AS last_kind, COALESCE(l.deployment, 0) AS last_deployment, COALESCE(l.version, 0) AS last_version, COALESCE(l.result, '') AS last_result,
+	COALESCE(l.requested_by, '') AS last_by, COALESCE(l.requester, '') AS last_who, COALESCE(l.message, '') AS last_message,
+	COALESCE(l.started_at, 0) AS last_started_at, COALESCE(l.ended_at, 0) AS last_ended_at,
 	CASE WHEN x.stack_id IS NULL THEN '' WHEN x.drifted = 0 OR EXISTS (SELECT 1 FROM updates u JOIN deployments d ON d.id = u.deployment_id
 			WHERE u.stack_id = p.id AND u.created_at > x.created_at AND u.kind = 'update' AND u.preview = 0 AND u.status = 'succeeded'
-			AND d.operation IN ('detect-drift', 'remediate-drift')) THEN 'none' ELSE 'found' END,
-	COALESCE(x.finished_at, 0), COALESCE(x.resource_changes, ''),
-	COALESCE((SELECT LIST(e.word, ' ' ORDER BY e.n DESC) FROM ended e WHERE e.stack_id = p.id AND e.n <= 20), ''),
-	COALESCE(g.tags, ''),
-	COALESCE((SELECT t.value FROM stack_tags t WHERE t.stack_id = p.id AND t.name = 'owner'), ''),
+			AND d.operation IN ('detect-drift', 'remediate-drift')) THEN 'none' ELSE 'found' END AS drift,
+	COALESCE(x.finished_at, 0) AS drift_at, COALESCE(x.resource_changes, '') AS drift_changes,
+	COALESCE((SELECT LIST(e.word, ' ' ORDER BY e.n DESC) FROM ended e WHERE e.stack_id = p.id AND e.n <= 20), '') AS runs,
+	COALESCE(g.tags, '') AS tags,
+	COALESCE((SELECT t.value FROM stack_tags t WHERE t.stack_id = p.id AND t.name = 'owner'), '') AS owner,
 	COALESCE(
 		(SELECT COALESCE(o.value || '/', '') || t.value FROM stack_tags t LEFT JOIN stack_tags o ON o.stack_id = t.stack_id AND o.name = 'vcs:owner' AND o.value <> ''
 			WHERE t.stack_id = p.id AND t.name = 'vcs:repo' AND t.value <> ''),
 		(SELECT COALESCE(o.value || '/', '') || t.value FROM stack_tags t LEFT JOIN stack_tags o ON o.stack_id = t.stack_id AND o.name = 'gitHub:owner' AND o.value <> ''
-			WHERE t.stack_id = p.id AND t.name = 'gitHub:repo' AND t.value <> ''), '')
+			WHERE t.stack_id = p.id AND t.name = 'gitHub:repo' AND t.value <> ''), '') AS repository
 FROM picked p LEFT JOIN stack_queues q ON q.stack_id = p.id LEFT JOIN newest l ON l.stack_id = p.id AND l.n = 1
 	LEFT JOIN detections x ON x.stack_id = p.id AND x.n = 1 LEFT JOIN described g ON g.stack_id = p.id
-WHERE p.id <> ''
-ON CONFLICT (stack_id) DO UPDATE SET org_id = excluded.org_id, project = excluded.project, name = excluded.name, version = excluded.version,
+)
+INSERT INTO estate (stack_id, org_id, project, name, rank, changed_at, version, deployments, resources, held_by, active, queued, paused,
+	last_kind, last_deployment, last_version, last_result, last_by, last_who, last_message, last_started_at, last_ended_at,
+	drift, drift_at, drift_changes, runs, tags, owner, repository)
+SELECT id, org_id, project, name,
+	CASE WHEN active_update <> '' OR active > 0 THEN 2 WHEN last_result IN ('failed', 'cancelled') THEN 0 WHEN drift = 'found' THEN 1
+		WHEN queued > 0 THEN 3 WHEN paused = 1 THEN 4 WHEN last_kind <> '' THEN 5 ELSE 6 END,
+	CASE WHEN last_ended_at > last_started_at THEN last_ended_at ELSE last_started_at END,
+	version, deployments, resource_count, active_update, active, queued, paused,
+	last_kind, last_deployment, last_version, last_result, last_by, last_who, last_message, last_started_at, last_ended_at,
+	drift, drift_at, drift_changes, runs, tags, owner, repository
+FROM facts WHERE id <> ''
+ON CONFLICT (stack_id) DO UPDATE SET org_id = excluded.org_id, project = excluded.project, name = excluded.name,
+	rank = excluded.rank, changed_at = excluded.changed_at, version = excluded.version,
 	deployments = excluded.deployments, resources = excluded.resources, held_by = excluded.held_by, active = excluded.active, queued = excluded.queued,
 	paused = excluded.paused, last_kind = excluded.last_kind, last_deployment = excluded.last_deployment, last_version = excluded.last_version,
 	last_result = excluded.last_result, last_by = excluded.last_by, last_who = excluded.last_who, last_message = excluded.last_message,

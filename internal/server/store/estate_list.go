@@ -9,27 +9,6 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// EstateRank is the place of a stack's state in the order of [SortByState]: what needs attention first. Package estate
-// names the states.
-type EstateRank int64
-
-// The ranks.
-const (
-	RankFailed EstateRank = iota
-	RankDrift
-	RankRunning
-	RankQueued
-	RankPaused
-	RankDeclared
-	RankNever
-)
-
-// rankExpression is the rank of a row e. The first condition that holds decides; see package estate.
-var rankExpression = fmt.Sprintf(`CASE WHEN e.held_by <> '' OR e.active > 0 THEN %d
-	WHEN e.last_result IN ('failed', 'cancelled') THEN %d WHEN e.drift = 'found' THEN %d
-	WHEN e.queued > 0 THEN %d WHEN e.paused = 1 THEN %d WHEN e.last_kind <> '' THEN %d ELSE %d END`,
-	RankRunning, RankFailed, RankDrift, RankQueued, RankPaused, RankDeclared, RankNever)
-
 // EstateGroup is what the stacks of a group have in common: one of these, or a tag with the prefix [GroupByTag].
 type EstateGroup string
 
@@ -55,9 +34,9 @@ const (
 )
 
 var estateOrders = map[EstateSort]string{
-	SortByState:     rankExpression,
+	SortByState:     "e.rank",
 	SortByName:      "",
-	SortByChange:    "CASE WHEN e.last_ended_at > e.last_started_at THEN e.last_ended_at ELSE e.last_started_at END DESC",
+	SortByChange:    "e.changed_at DESC",
 	SortByResources: "e.resources DESC",
 	SortByDrift:     "CASE e.drift WHEN 'found' THEN 0 WHEN '' THEN 1 ELSE 2 END, e.drift_at",
 }
@@ -95,7 +74,6 @@ type EstateCount struct {
 	Rank      EstateRank
 	Stacks    int64
 	Resources int64
-	Starred   int64
 }
 
 // estateQuery is a query for stacks of an organization.
@@ -168,10 +146,10 @@ func (q *estateQuery) narrow(f EstateFilter) {
 		for i, r := range f.Ranks {
 			ranks[i] = fmt.Sprint(int64(r))
 		}
-		q.where += " AND " + rankExpression + " IN (" + strings.Join(ranks, ", ") + ")"
+		q.where += " AND e.rank IN (" + strings.Join(ranks, ", ") + ")"
 	}
 	if f.Starred {
-		q.where += " AND EXISTS (SELECT 1 FROM stars m WHERE m.stack_id = e.stack_id AND m.user_id = " + q.arg(f.UserID) + ")"
+		q.where += " AND e.stack_id IN (SELECT m.stack_id FROM stars m WHERE m.user_id = " + q.arg(f.UserID) + ")"
 	}
 }
 
@@ -190,13 +168,20 @@ func (tx *Tx) reachesAll(orgID string, r Reach) (bool, error) {
 // order returns the order of a list. Stacks without a group are last.
 func (f EstateFilter) order(group string) string {
 	var order []string
-	if f.Group != Ungrouped {
+	switch f.Group {
+	case Ungrouped:
+	case GroupByProject: // each stack has one
+		order = append(order, "e.project")
+	default:
 		order = append(order, "CASE WHEN "+group+" = '' THEN 1 ELSE 0 END", group)
 	}
 	if by := estateOrders[cmp.Or(f.Sort, SortByState)]; by != "" {
 		order = append(order, by)
 	}
-	return strings.Join(append(order, "e.project", "e.name"), ", ")
+	if f.Group != GroupByProject { // else an index has the order
+		order = append(order, "e.project")
+	}
+	return strings.Join(append(order, "e.name"), ", ")
 }
 
 // EstateRows returns a page of stacks.
@@ -227,15 +212,25 @@ func (tx *Tx) EstateRow(stackID, userID string) (EstateRow, error) {
 		FROM estate e LEFT JOIN users w ON w.id = e.last_by LEFT JOIN stars m ON m.stack_id = e.stack_id AND m.user_id = $2 WHERE e.stack_id = $1`, stackID, userID)
 }
 
-// CountEstate counts the stacks of a filter by rank, without its ranks and stars.
+// CountEstate counts the stacks of a filter by rank and owner, without its ranks and stars.
 func (tx *Tx) CountEstate(f EstateFilter) ([]EstateCount, error) {
-	f.Group = Ungrouped
+	f.Group = GroupByOwner
 	q, err := tx.estateQuery(f)
 	if err != nil || q.where == "" {
 		return nil, err
 	}
-	stars := "SUM(CASE WHEN EXISTS (SELECT 1 FROM stars m WHERE m.stack_id = e.stack_id AND m.user_id = " + q.arg(f.UserID) + ") THEN 1 ELSE 0 END)"
-	return tx.estateCounts(q, stars, "")
+	return tx.estateCounts(q)
+}
+
+// CountStarred counts the stacks of a filter that its user has marked.
+func (tx *Tx) CountStarred(f EstateFilter) (int64, error) {
+	f.Ranks, f.Starred = nil, true
+	q, err := tx.estateQuery(f)
+	if err != nil || q.where == "" {
+		return 0, err
+	}
+	q.narrow(f)
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+q.from+q.where, q.args...)
 }
 
 // CountEstateGroups counts the stacks of a filter by group, of some groups, and by rank.
@@ -247,30 +242,21 @@ func (tx *Tx) CountEstateGroups(f EstateFilter, groups []string) ([]EstateCount,
 	q.narrow(f)
 	in, args := among(q.group, groups, q.args)
 	q.where, q.args = q.where+" AND "+in, args
-	return tx.estateCounts(q, "0", q.group)
+	return tx.estateCounts(q)
 }
 
-func (tx *Tx) estateCounts(q *estateQuery, stars, group string) ([]EstateCount, error) {
-	value, by := "''", ""
-	if group != "" {
-		value, by = group, group+", "
-	}
+func (tx *Tx) estateCounts(q *estateQuery) ([]EstateCount, error) {
 	return database.Collect(tx.Tx, func(scan database.Scan) (c EstateCount, err error) {
-		err = scan(&c.Group, &c.Rank, &c.Stacks, &c.Resources, &c.Starred)
+		err = scan(&c.Group, &c.Rank, &c.Stacks, &c.Resources)
 		return c, err
-	}, fmt.Sprintf("SELECT %s, %s, COUNT(*), CAST(SUM(e.resources) AS BIGINT), CAST(%s AS BIGINT) FROM %s%s GROUP BY %s%[2]s ORDER BY 1, 2",
-		value, rankExpression, stars, q.from, q.where, by), q.args...)
+	}, fmt.Sprintf("SELECT %[1]s, e.rank, COUNT(*), CAST(SUM(e.resources) AS BIGINT) FROM %[2]s%[3]s GROUP BY %[1]s, e.rank ORDER BY 1, 2", q.group, q.from, q.where), q.args...)
 }
 
-// EstateOwners returns the values of the tag owner of the stacks of an organization that a caller sees, with the number
-// of their stacks, up to limit.
-func (tx *Tx) EstateOwners(f EstateFilter, limit int) ([]EstateCount, error) {
+// EstateOwners returns, in order, up to limit values of the tag owner of the stacks of an organization that a caller sees.
+func (tx *Tx) EstateOwners(f EstateFilter, limit int) ([]string, error) {
 	q, err := tx.estateQuery(EstateFilter{OrgID: f.OrgID, Reach: f.Reach})
 	if err != nil || q.where == "" {
 		return nil, err
 	}
-	return database.Collect(tx.Tx, func(scan database.Scan) (c EstateCount, err error) {
-		err = scan(&c.Group, &c.Stacks)
-		return c, err
-	}, fmt.Sprintf("SELECT e.owner, COUNT(*) FROM %s%s AND e.owner <> '' GROUP BY e.owner ORDER BY e.owner LIMIT %d", q.from, q.where, limit), q.args...)
+	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT DISTINCT e.owner FROM %s%s AND e.owner <> '' ORDER BY e.owner LIMIT %d", q.from, q.where, limit), q.args...)
 }

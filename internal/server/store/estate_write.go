@@ -2,10 +2,11 @@ package store
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"workflowagent/internal/server/store/database"
 	"workflowagent/internal/workflow"
 )
 
@@ -37,19 +38,13 @@ func (tx *Tx) updateStarted(u Update) error {
 			by, who, number, kind = d.RequestedBy, d.Requester, d.Version, string(d.Operation)
 		}
 	}
-	return tx.changeEstate(u.StackID, func(e *Estate) []string {
+	return tx.changeEstate(u.StackID, func(e *Estate) {
 		if number == 0 || e.LastDeployment != number {
 			e.LastStartedAt = u.StartedAt
 		}
 		e.LastKind, e.LastDeployment, e.LastVersion, e.LastResult = kind, number, u.Version, RunRunning
 		e.LastBy, e.LastWho, e.LastMessage, e.LastEndedAt = by, who, u.Message, time.Time{}
-		return lastColumns
 	})
-}
-
-// lastColumns are the columns about the last run that writes.
-var lastColumns = []string{
-	"last_kind", "last_deployment", "last_version", "last_result", "last_by", "last_who", "last_message", "last_started_at", "last_ended_at", "runs",
 }
 
 // updateFinished records in a stack's row how an update has ended. That of a deployment is a part of its run.
@@ -61,12 +56,11 @@ func (tx *Tx) updateFinished(u Update) error {
 		return tx.driftRemediated(u)
 	}
 	result := resultOf(u.Status)
-	return tx.changeEstate(u.StackID, func(e *Estate) []string {
+	return tx.changeEstate(u.StackID, func(e *Estate) {
 		e.Runs = e.Runs.with(Run{Result: result, Took: u.FinishedAt.Sub(u.StartedAt), Number: u.Version})
 		if e.LastDeployment == 0 && e.LastVersion == u.Version {
 			e.LastResult, e.LastEndedAt = result, u.FinishedAt
 		}
-		return lastColumns
 	})
 }
 
@@ -81,23 +75,20 @@ func resultOf(status string) RunResult {
 	}
 }
 
-var driftColumns = []string{"drift", "drift_at", "drift_changes"}
-
 // driftDetected records the result of a detection: a preview of a refresh that has succeeded. Without pulumi's
 // summary it is unknown.
 func (tx *Tx) driftDetected(u Update) error {
 	if u.Kind != kindRefresh || !u.Preview || u.Status != updateSucceeded || u.ResourceChanges == "" {
 		return nil
 	}
-	return tx.changeEstate(u.StackID, func(e *Estate) []string {
+	return tx.changeEstate(u.StackID, func(e *Estate) {
 		if u.FinishedAt.Before(e.DriftAt) {
-			return nil
+			return
 		}
 		e.Drift, e.DriftAt, e.DriftChanges = NoDrift, u.FinishedAt, u.ResourceChanges
 		if Drifted(u.ResourceChanges) {
 			e.Drift = DriftFound
 		}
-		return driftColumns
 	})
 }
 
@@ -110,12 +101,10 @@ func (tx *Tx) driftRemediated(u Update) error {
 	if err != nil || d.Operation != workflow.OperationDetectDrift && d.Operation != workflow.OperationRemediateDrift {
 		return err
 	}
-	return tx.changeEstate(u.StackID, func(e *Estate) []string {
-		if e.Drift != DriftFound {
-			return nil
+	return tx.changeEstate(u.StackID, func(e *Estate) {
+		if e.Drift == DriftFound {
+			e.Drift, e.DriftAt = NoDrift, u.FinishedAt
 		}
-		e.Drift, e.DriftAt = NoDrift, u.FinishedAt
-		return driftColumns
 	})
 }
 
@@ -137,32 +126,39 @@ func Drifted(changes string) bool {
 // unchanging are the operations of the engine that change nothing.
 var unchanging = []string{"same", "read", "read-discard", "read-replacement"}
 
+var estateWithJobs = "SELECT " + estates.Expressions() + strings.NewReplacer("COUNT", "(SELECT COUNT(*) FROM jobs j WHERE j.stack_id = e.stack_id AND j.operation IN "+writingOperations+" AND j.status").
+	Replace(", COUNT IN ('accepted', 'running')), COUNT = 'not-started') FROM estate e WHERE e.stack_id = $1")
+
 // jobChanged records a job's status in its stack's row.
 func (tx *Tx) jobChanged(j Job) error {
-	const count = "(SELECT COUNT(*) FROM jobs WHERE stack_id = $1 AND operation IN " + writingOperations + " AND "
-	_, err := tx.Exec(fmt.Sprintf("UPDATE estate SET active = %[1]sstatus IN ('accepted', 'running')), queued = %[1]sstatus = 'not-started') WHERE stack_id = $1", count), j.StackID)
-	switch {
-	case err != nil:
-		return err
-	case j.Status == workflow.StatusRunning && slices.Contains(writing, j.Operation):
-		return tx.deploymentRuns(j)
-	case j.Status == workflow.StatusSucceeded || j.Status == workflow.StatusFailed:
-		return tx.deploymentEnded(j)
-	default:
-		return nil
+	var active, queued int64
+	e, err := database.One(tx.Tx, func(scan database.Scan) (e Estate, err error) {
+		err = scan(append(estates.Fields(&e), &active, &queued)...)
+		return e, err
+	}, estateWithJobs, j.StackID)
+	if err != nil {
+		return IgnoreMissing(err)
 	}
+	before := e
+	e.Active, e.Queued = active, queued
+	switch {
+	case j.Status == workflow.StatusRunning && slices.Contains(writing, j.Operation):
+		err = tx.deploymentRuns(&e, j)
+	case j.Status == workflow.StatusSucceeded || j.Status == workflow.StatusFailed:
+		err = tx.deploymentEnded(&e, j)
+	}
+	if err != nil {
+		return err
+	}
+	return tx.saveEstate(before, e)
 }
 
 // deploymentRuns records that a deployment that writes has started.
-func (tx *Tx) deploymentRuns(j Job) error {
-	e, err := tx.Estate(j.StackID)
-	if err != nil || e.LastDeployment == j.Version || e.LastStartedAt.After(j.StartedAt) {
-		return IgnoreMissing(err)
+func (tx *Tx) deploymentRuns(e *Estate, j Job) error {
+	if e.LastDeployment == j.Version || e.LastStartedAt.After(j.StartedAt) {
+		return nil
 	}
-	if err := tx.lastDeployment(&e, j, j.StartedAt); err != nil {
-		return err
-	}
-	return estates.Update(tx.Tx, e, lastColumns...)
+	return tx.lastDeployment(e, j, j.StartedAt)
 }
 
 // lastDeployment makes a deployment the last run of a stack, as it is before its update starts.
@@ -177,14 +173,10 @@ func (tx *Tx) lastDeployment(e *Estate, j Job, from time.Time) error {
 }
 
 // deploymentEnded records how a deployment has ended. One that was cancelled before its start changed nothing.
-func (tx *Tx) deploymentEnded(j Job) error {
+func (tx *Tx) deploymentEnded(e *Estate, j Job) error {
 	cancelled := j.Reason == workflow.ReasonCancelled
 	if cancelled && j.StartedAt.IsZero() {
 		return nil
-	}
-	e, err := tx.Estate(j.StackID)
-	if err != nil {
-		return IgnoreMissing(err)
 	}
 	last := e.LastDeployment == j.Version
 	writes := last || slices.Contains(writing, j.Operation)
@@ -205,10 +197,9 @@ func (tx *Tx) deploymentEnded(j Job) error {
 		from = j.EndedAt
 	}
 	run.Took = j.EndedAt.Sub(from)
-	before := e
 	e.Runs = e.Runs.with(run)
 	if writes && !last && !e.LastStartedAt.After(from) {
-		if err := tx.lastDeployment(&e, j, from); err != nil {
+		if err := tx.lastDeployment(e, j, from); err != nil {
 			return err
 		}
 		last = true
@@ -216,8 +207,5 @@ func (tx *Tx) deploymentEnded(j Job) error {
 	if writes && last {
 		e.LastResult, e.LastEndedAt = run.Result, j.EndedAt
 	}
-	if e == before {
-		return nil
-	}
-	return estates.Update(tx.Tx, e, lastColumns...)
+	return nil
 }

@@ -47,7 +47,6 @@ type model struct {
 	domain.List
 	Org, Path, API string
 	Query          domain.Query
-	Owners         []store.EstateCount
 	Create         bool
 	values         url.Values
 }
@@ -58,9 +57,6 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 	m.Query.Project = v.Param("project")
 	var err error
 	if m.List, err = p.Estate.List(v.Context(), v.Who, v.Org.ID, m.Query); err != nil {
-		return view.Page{}, err
-	}
-	if m.Owners, err = p.Estate.Owners(v.Context(), v.Who, v.Org.ID); err != nil {
 		return view.Page{}, err
 	}
 	return view.Page{
@@ -191,7 +187,7 @@ func (m model) sorts() (string, []option) { return m.menu("sort", string(m.Query
 func (m model) owners() (string, []option) {
 	texts := []view.Option{{Text: "owner: any"}}
 	for _, o := range m.Owners {
-		texts = append(texts, view.Option{Value: o.Group, Text: o.Group})
+		texts = append(texts, view.Option{Value: o, Text: o})
 	}
 	text, list := m.menu("owner", m.Query.Owner, texts)
 	if m.Query.Owner != "" {

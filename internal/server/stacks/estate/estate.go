@@ -79,6 +79,7 @@ type List struct {
 	All    int64            // without the query's states and stars
 	States map[State]int64  // of these
 	Stars  int64            // of these
+	Owners []string         // of these, or of all if the query selects one, in order
 	More   bool             // there is a next page
 }
 
@@ -151,19 +152,36 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 			rows = rows[:PageSize]
 		}
 		l.Stacks = stacksOf(rows)
-		counts, err := tx.CountEstate(f)
-		if err != nil {
+		if err := l.count(tx, f); err != nil {
 			return l, err
-		}
-		l.States = map[State]int64{}
-		for _, c := range counts {
-			l.All, l.Stars = l.All+c.Stacks, l.Stars+c.Starred
-			l.States[States[c.Rank]] += c.Stacks
 		}
 		l.Groups, err = groupsOf(tx, f, l.Stacks)
 		return l, err
 	})
 	return l, fault.While(err, "listing stacks")
+}
+
+// count sets the numbers of stacks, and the owners.
+func (l *List) count(tx *store.Tx, f store.EstateFilter) error {
+	counts, err := tx.CountEstate(f)
+	if err != nil {
+		return err
+	}
+	l.States = map[State]int64{}
+	for _, c := range counts {
+		l.All += c.Stacks
+		l.States[States[c.Rank]] += c.Stacks
+		if c.Group != "" && !slices.Contains(l.Owners, c.Group) && len(l.Owners) < maxOwners {
+			l.Owners = append(l.Owners, c.Group)
+		}
+	}
+	if f.Owner != "" {
+		if l.Owners, err = tx.EstateOwners(f, maxOwners); err != nil {
+			return err
+		}
+	}
+	l.Stars, err = tx.CountStarred(f)
+	return err
 }
 
 func stacksOf(rows []store.EstateRow) []Stack {
@@ -199,16 +217,8 @@ func groupsOf(tx *store.Tx, f store.EstateFilter, page []Stack) (map[string]Grou
 	return groups, err
 }
 
-// maxOwners bounds the owners of [Service.Owners].
+// maxOwners bounds the owners of a [List].
 const maxOwners = 50
-
-// Owners returns owners of the stacks of an organization that the caller sees, in order.
-func (s *Service) Owners(ctx context.Context, p identity.Principal, orgID string) ([]store.EstateCount, error) {
-	list, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) ([]store.EstateCount, error) {
-		return tx.EstateOwners(store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID)}, maxOwners)
-	})
-	return list, fault.While(err, "listing the owners of stacks")
-}
 
 // maxStarred bounds the stacks of [Service.Starred].
 const maxStarred = 20

@@ -34,23 +34,6 @@ func (s State) Words() string {
 	return string(s)
 }
 
-// Of returns the state of a stack: the first that holds. A lock is a running update; a failed preview marks its run
-// only. The rank of the store selects and sorts by the same conditions.
-func Of(e store.Estate) State {
-	switch {
-	case e.HeldBy != "" || e.Active > 0:
-		return Running
-	case e.LastResult == store.RunFailed || e.LastResult == store.RunCancelled:
-		return Failed
-	case e.Drift == store.DriftFound:
-		return Drift
-	case e.Queued > 0:
-		return Queued
-	case e.Paused:
-		return Paused
-	case e.LastKind != "":
-		return Declared
-	default:
-		return Never
-	}
-}
+// Of returns the state of a stack. The store derives it from the facts about the stack whenever one of them changes,
+// because it selects and sorts by it.
+func Of(e store.Estate) State { return States[e.Rank] }

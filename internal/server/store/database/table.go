@@ -138,6 +138,18 @@ func (t *Table[T]) Update(tx *Tx, v T, columns ...string) error {
 	return tx.ExecOne("UPDATE "+t.name+" SET "+strings.Join(sets, ", ")+" WHERE "+t.columns[0]+" = $1", args...)
 }
 
+// Differences returns the columns, which statements write, in which two rows differ.
+func (t *Table[T]) Differences(a, b T) []string {
+	var columns []string
+	left, right := reflect.ValueOf(a), reflect.ValueOf(b)
+	for _, i := range t.written {
+		if !reflect.DeepEqual(left.Field(i).Interface(), right.Field(i).Interface()) {
+			columns = append(columns, t.columns[i])
+		}
+	}
+	return columns
+}
+
 // encode returns the stored forms of values: microseconds for a time (0 for the zero time) or a
 // duration, 0 or 1 for a bool, and JSON for a list. The result never contains NULL.
 func encode(values []any) []any {

@@ -8,6 +8,8 @@ CREATE TABLE estate (
     org_id          TEXT NOT NULL,
     project         TEXT NOT NULL,
     name            TEXT NOT NULL,
+    rank            BIGINT NOT NULL,
+    changed_at      BIGINT NOT NULL,
     version         BIGINT NOT NULL,
     deployments     BIGINT NOT NULL,
     resources       BIGINT NOT NULL,
@@ -32,7 +34,9 @@ CREATE TABLE estate (
     owner           TEXT NOT NULL,
     repository      TEXT NOT NULL
 );
-CREATE INDEX estate_by_org ON estate (org_id, project, name);
+-- The orders of lists. The second contains what their other orders, groups and numbers need.
+CREATE INDEX estate_by_project ON estate (org_id, project, rank, name);
+CREATE INDEX estate_by_rank ON estate (org_id, rank, project, name, owner, repository, changed_at, resources, drift, drift_at, stack_id);
 
 -- The stacks that users have marked.
 CREATE TABLE stars (
