@@ -198,6 +198,9 @@ func (c *Course) source(tx *store.Tx, st store.Stack, d Details) error {
 			c.Message = program.Metadata.Message
 		}
 		c.Author = program.Metadata.Environment["git.author"]
+		if c.Commit == "" {
+			c.Commit = program.Metadata.Environment["git.head"]
+		}
 	}
 	return nil
 }

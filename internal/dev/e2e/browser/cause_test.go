@@ -183,11 +183,11 @@ func (tb *tab) edges(what string) {
 	if apart := evaluate[float64](tb, "Math.abs(document.querySelector('.log').getBoundingClientRect().bottom - innerHeight)"); apart > 1 {
 		tb.t.Errorf("%s: the log ends %.0f px from the window's edge", what, apart)
 	}
-	tb.narrow(what)
+	tb.noSideways(what)
 }
 
-// narrow checks that the page does not scroll sideways.
-func (tb *tab) narrow(what string) {
+// noSideways checks that the page does not scroll sideways.
+func (tb *tab) noSideways(what string) {
 	tb.t.Helper()
 	if wide := evaluate[float64](tb, "document.documentElement.scrollWidth - innerWidth"); wide > 0 {
 		tb.t.Errorf("%s: the page is %.0f px wider than the window", what, wide)
@@ -197,7 +197,7 @@ func (tb *tab) narrow(what string) {
 // fills checks that the link to the log makes it fill a small window.
 func (tb *tab) fills(what string) {
 	tb.t.Helper()
-	tb.narrow(what)
+	tb.noSideways(what)
 	tb.do("following the link to the log", chromedp.Evaluate[chromedp.Void]("document.querySelector('.skip[href=\"#log\"]').click()"))
 	tb.wait(what+": the log fills the window", `(() => {
 		const log = document.querySelector(".logw").getBoundingClientRect();

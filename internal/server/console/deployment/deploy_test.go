@@ -65,7 +65,8 @@ func TestDeployForm(t *testing.T) {
 			t.Errorf("%s: status %d to %q, want %s", operation, p.Status, p.Location(), want)
 			continue
 		}
-		if shown := b.Get(p.Location()); !shown.Contains("<li>"+operation+"</li>", "by admin (console)") {
+		names := []string{"Update", "Preview", "Refresh", "Drift detection", "Destroy", "Drift remediation"}
+		if shown := b.Get(p.Location()); !shown.Contains(names[i]+", waiting for", ">AD</span> admin", "#click\"></use></svg>console") {
 			t.Errorf("the page of the deployment does not show the operation %s and who started it", operation)
 		}
 	}

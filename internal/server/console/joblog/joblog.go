@@ -38,8 +38,10 @@ type Model struct {
 	Try, Last int64
 	// Begin is the time from which the viewer counts.
 	Begin time.Time
-	// Failed opens the viewer at the first error.
+	// Failed opens the viewer at the cause of the failure, which is Cause, as step and line, or at the first error.
+	// Lines start at 0.
 	Failed bool
+	Cause  string
 }
 
 // Step is one part of a log.
@@ -217,6 +219,9 @@ func Load(ctx context.Context, d *deployments.Service, job store.Job, base strin
 	m := Model{
 		Base: base, Try: try, Last: job.Epoch, Begin: job.ClaimedAt,
 		Live: try == job.Epoch && !job.Status.Final(), Failed: try == job.Epoch && job.Status == workflow.StatusFailed,
+	}
+	if c := job.Cause; m.Failed && c != nil && c.Line > 0 {
+		m.Cause = fmt.Sprintf("%d:%d", c.Step+1, c.Line-1)
 	}
 	for i, lines := range counts {
 		if i >= len(job.Steps) && lines == 0 {

@@ -17,10 +17,10 @@ import (
 )
 
 var (
-	plainList = regexp.MustCompile(`(?s)<ul class="log-plain".*?</ul>`)
+	plainList = regexp.MustCompile(`(?s)<ul class="plain" data-try=.*?</ul>`)
 	plainStep = regexp.MustCompile(`(?s)<li\s.*?</li>`)
-	link      = regexp.MustCompile(`<a href="([^"]+)"`)
-	links     = regexp.MustCompile(`(?s)<p class="log-links">.*?</p>`)
+	link      = regexp.MustCompile(`<a class="lnk" href="([^"]+)"`)
+	links     = regexp.MustCompile(`(?s)<p class="dh" data-links>.*?</p>`)
 	tags      = regexp.MustCompile(`(?s)<[^>]*>`)
 )
 

@@ -231,18 +231,14 @@ func ended(job store.Job, e Evidence) (kind, headline string) {
 	}
 	switch job.Reason {
 	case workflow.ReasonImage:
-		image := line(e.Image)
-		if image == "" {
+		switch image := line(e.Image); {
+		case strings.HasPrefix(text, "The image "): // of the executors
+			return Start, strings.Replace(text, " could not be pulled", " cannot be pulled", 1)
+		case image == "":
 			return Start, cmp.Or(text, "The image cannot be used")
+		default:
+			return Start, with("The image " + image + " cannot be used")
 		}
-		what := "The image " + image
-		if why, ok := strings.CutPrefix(text, what+" could not be pulled"); ok {
-			return Start, what + " cannot be pulled" + why
-		}
-		if strings.HasPrefix(text, what) {
-			return Start, text
-		}
-		return Start, with(what + " cannot be used")
 	case workflow.ReasonOOM:
 		return Start, "Killed: the memory is used up"
 	case workflow.ReasonTimeout:

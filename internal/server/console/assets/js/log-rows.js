@@ -97,15 +97,17 @@ export class LogRows {
     return Math.max(0, top);
   }
 
-  // step shows a step's header, with which of its lines are on the screen, if it says so.
+  // step shows a step's header. The one at the top, which says which of its lines are on the screen, has a button; the
+  // others are too low for one, and come to the top by keys and by the list of the steps.
   step(e, s, lines = "") {
     const open = this.view.open.has(s.number);
     const key = `${open} ${s.number} ${s.name} ${s.status} ${s.took} ${s.lines} ${s.exit ?? ""} ${lines}`;
     if (e.dataset.key === key) return;
     e.dataset.key = key;
     e.dataset.status = s.status;
-    const toggle = element("button", { type: "button" }, icon(open ? "down" : "right"), element("span", { textContent: s.name }));
-    toggle.setAttribute("aria-expanded", String(open));
+    const parts = [icon(open ? "down" : "right"), element("span", { textContent: s.name })];
+    const toggle = e === this.view.head ? element("button", { type: "button" }, ...parts) : element("span", {}, ...parts);
+    if (e === this.view.head) toggle.setAttribute("aria-expanded", String(open));
     toggle.dataset.toggle = s.number;
     const focused = e.contains(document.activeElement);
     const facts = [lines || `${s.lines.toLocaleString("en")} ${s.lines === 1 ? "line" : "lines"}`, s.exit && s.exit !== "0" ? `exit code ${s.exit}` : ""];

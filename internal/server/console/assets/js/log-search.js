@@ -133,9 +133,9 @@ export class LogSearch {
     this.view.showLine(...this.hits[this.hit]);
   }
 
-  // nextError shows the next line that states an error. A failed deployment opens with the first one,
-  // or with the end of the log.
-  async nextError(opening = false) {
+  // nextError shows the next line that states an error. A failed deployment opens with the line of its cause, which is
+  // opening, with the first error, or with the end of the log.
+  async nextError(opening) {
     try {
       const found = await this.ask({ errors: "on" });
       this.errors = found.hits;
@@ -144,7 +144,7 @@ export class LogSearch {
       this.draw();
       const here = this.lastError;
       const at = this.errors.findIndex(([step, line]) => !here || step > here[0] || (step === here[0] && line > here[1]));
-      const next = this.errors[at < 0 ? 0 : at];
+      const next = opening?.length ? opening : this.errors[at < 0 ? 0 : at];
       if (!next) {
         if (opening) this.view.move(Infinity);
         else this.count.textContent = "no line states an error";

@@ -35,21 +35,21 @@ class LogView extends HTMLElement {
     const wanted = Number(query.get("step"));
     if (wanted) this.open.add(wanted);
     this.layout();
-    this.goTo(wanted);
+    this.goTo(wanted, true);
     this.listen();
     this.classList.add("enhanced");
     this.paint();
   }
 
-  // goTo shows what the URL names, otherwise the first error or the end.
-  goTo(wanted) {
+  // goTo shows what the URL names; if it names nothing, the page begins with the cause of a failure, the first error or the end.
+  goTo(wanted, opening = false) {
     const range = /^#L(\d+)(?:-L(\d+))?$/.exec(location.hash);
-    this.following = this.running && !range && !wanted;
+    if (opening) this.following = this.running && !range && !wanted;
     if (range && wanted) {
       this.selected = { step: wanted, from: Number(range[1]) - 1, to: Number(range[2] ?? range[1]) - 1 };
       this.showLine(wanted, this.selected.from);
     } else if (wanted) this.move(this.rowOf(wanted, -1));
-    else if ("failed" in this.dataset) this.search.nextError(true);
+    else if (opening && "failed" in this.dataset) this.search.nextError(this.dataset.cause?.split(":").map(Number) ?? []);
     else if (this.following) this.move(Infinity);
   }
 
