@@ -114,7 +114,7 @@ func (w *town) steps(job *consoletest.Job, n int) {
 
 func newTown(t *testing.T) *town {
 	t.Helper()
-	w := &town{Server: consoletest.With(t, nil, "deployments"), t: t}
+	w := &town{Server: consoletest.With(t, nil, "deployments", "references"), t: t}
 	return w
 }
 
@@ -199,4 +199,38 @@ func TestHome(t *testing.T) {
 	w.API(http.MethodPut, "/api/stacks/acme/payments/prod/deployments/settings", object{"sourceContext": object{"git": object{"repoUrl": "https://github.com/acme/payments.git", "branch": "refs/heads/main", "repoDir": "infra"}}}, nil)
 	w.API(http.MethodPost, "/api/stacks/acme/payments/prod/deployments/drift/schedules", object{"scheduleCron": "0 3 * * *"}, nil)
 	tb.looks("/acme", "home")
+}
+
+// TestStack opens the page of a stack in several states.
+func TestStack(t *testing.T) {
+	w := newTown(t)
+	for _, name := range []string{"payments/prod", "network/eu-west-1", "platform/cluster-a", "identity/prod", "web/prod-eu", "data-warehouse/prod"} {
+		project, stack, _ := strings.Cut(name, "/")
+		w.Stack(project, stack)
+	}
+	w.pool = w.Pool()
+	tb := newTab(t, w.URL)
+	signIn(tb, w.Token)
+	tb.looks("/acme/payments/prod", "new")
+
+	for _, name := range []string{"network/eu-west-1", "platform/cluster-a", "identity/prod"} {
+		project, stack, _ := strings.Cut(name, "/")
+		w.update(run{stack: name, kind: "update", message: "Begin", state: state(project, stack), result: "succeeded"})
+	}
+	for _, name := range []string{"web/prod-eu", "data-warehouse/prod"} {
+		project, stack, _ := strings.Cut(name, "/")
+		w.update(run{stack: name, kind: "update", message: "Begin", state: state(project, stack, "acme/payments/prod"), result: "succeeded"})
+	}
+	w.update(run{
+		stack: "payments/prod", kind: "update", message: "Move ledger reads " + hostile, changes: object{"create": 1, "update": 5, "replace": 1}, result: "succeeded",
+		state: state("payments", "prod", "acme/network/eu-west-1", "acme/platform/cluster-a", "acme/identity/prod"),
+	})
+	for name, value := range map[string]string{"owner": "payments", "env": "prod", "note": hostile} {
+		w.API(http.MethodPost, "/api/stacks/acme/payments/prod/tags", map[string]string{"name": name, "value": value}, nil)
+	}
+	w.API(http.MethodPut, "/api/stacks/acme/payments/prod/deployments/settings", object{"sourceContext": object{"git": object{"repoUrl": "https://github.com/acme/payments.git", "branch": "refs/heads/main", "repoDir": "infra"}}}, nil)
+	w.update(run{stack: "payments/prod", kind: "refresh", dry: true, changes: object{"update": 2, "delete": 1, "same": 4}, result: "succeeded"})
+	tb.looks("/acme/payments/prod", "drift")
+	w.fail(w.deploy("payments/prod"), "payments/prod")
+	tb.looks("/acme/payments/prod", "failed")
 }

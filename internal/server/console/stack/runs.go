@@ -20,6 +20,7 @@ import (
 type run struct {
 	Mark    string
 	Number  string
+	Title   string // of the number
 	Path    string
 	Message string
 	Who     string
@@ -37,7 +38,8 @@ const (
 	readUpdates = 20
 )
 
-// recent returns the last runs of a stack, newest first: deployments, and updates that no deployment ran.
+// recent returns the last runs of a stack, newest first: deployments, and updates that no deployment ran and that are no
+// previews.
 func (p *pages) recent(v *page.Visit) ([]run, error) {
 	messages := map[string]string{}
 	var list []run
@@ -47,7 +49,7 @@ func (p *pages) recent(v *page.Visit) ([]run, error) {
 			return nil, err
 		}
 		for _, e := range updates {
-			if e.DeploymentID == "" {
+			if e.DeploymentID == "" && !previews {
 				list = append(list, directRun(v.Stack, e))
 			} else if e.Message != "" {
 				messages[e.DeploymentID] = e.Message
@@ -86,11 +88,11 @@ func compareOpen(a, b run) int {
 
 func directRun(st store.Stack, e stacks.Entry) run {
 	r := run{
-		Mark: view.MarkOf(e.Status), Number: fmt.Sprintf("v%d", e.Version), Path: updatePath(st, e.Update), Message: cmp.Or(e.Message, e.Kind+" from the CLI"),
+		Mark: view.MarkOf(e.Status), Number: fmt.Sprintf("v%d", e.Version), Title: fmt.Sprintf("%s %d", e.Kind, e.Version), Path: updatePath(st, e.Update), Message: cmp.Or(e.Message, e.Kind+" from the CLI"),
 		Who: byName(e), Changes: countsOf(e.ResourceChanges), At: e.StartedAt,
 	}
-	if e.Preview {
-		r.Number, r.Message = "–", r.Message+" (preview)"
+	if e.Message != "" && stacks.Kind(e.Kind) != stacks.KindUpdate {
+		r.Message += " (" + e.Kind + ")"
 	}
 	if e.FinishedAt.IsZero() {
 		r.Began = e.StartedAt
@@ -102,7 +104,7 @@ func directRun(st store.Stack, e stacks.Entry) run {
 
 func deploymentRun(st store.Stack, d deployments.Listed, message string) run {
 	r := run{
-		Mark: view.MarkOf(d.State), Number: "#" + strconv.FormatInt(d.Version, 10), Path: page.StackPath(st, "deployments", strconv.FormatInt(d.Version, 10)),
+		Mark: view.MarkOf(d.State), Number: "#" + strconv.FormatInt(d.Version, 10), Title: fmt.Sprintf("deployment #%d", d.Version), Path: page.StackPath(st, "deployments", strconv.FormatInt(d.Version, 10)),
 		Message: cmp.Or(message, string(d.Operation)), Who: cmp.Or(d.Requester, "the server"), Changes: d.Changes, At: d.Job.EndedAt,
 	}
 	if message != "" && d.Operation != workflow.OperationUpdate {

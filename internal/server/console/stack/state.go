@@ -95,6 +95,14 @@ func (o output) link() string {
 	return o.Value
 }
 
+// short reports whether an output is a name of one line, of which the end says as much as the beginning.
+func (o output) short() bool { return len(o.Value) <= 120 && !strings.ContainsAny(o.Value, " \t\r\n") }
+
+// listed returns the outputs that the page lists: all but the README.
+func (s state) listed() []output {
+	return slices.DeleteFunc(slices.Clone(s.Outputs), func(o output) bool { return o.Name == "readme" && !o.Secret })
+}
+
 // maxTitle bounds the title of an output, in characters.
 const maxTitle = 400
 
