@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -113,6 +114,9 @@ func segments(job store.Job, usual map[string]time.Duration, now time.Time) []se
 			one.Status = "failed"
 		case job.Status.Final() && one.Status == "queued":
 			one.Status = "skipped"
+		}
+		if one.Status == "failed" && job.DriftFound {
+			one.Status = view.StatusWord(waiting.StateDrift)
 		}
 		list = append(list, one)
 	}

@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	logs "workflowagent/internal/server/joblog"
@@ -218,7 +219,7 @@ func Load(ctx context.Context, d *deployments.Service, job store.Job, base strin
 	}
 	m := Model{
 		Base: base, Try: try, Last: job.Epoch, Begin: job.ClaimedAt,
-		Live: try == job.Epoch && !job.Status.Final(), Failed: try == job.Epoch && job.Status == workflow.StatusFailed,
+		Live: try == job.Epoch && !job.Status.Final(), Failed: try == job.Epoch && job.Status == workflow.StatusFailed && !job.DriftFound,
 	}
 	if c := job.Cause; m.Failed && c != nil && c.Line > 0 {
 		m.Cause = fmt.Sprintf("%d:%d", c.Step+1, c.Line-1)
@@ -255,6 +256,9 @@ func (s *Step) setState(state store.StepState, job store.Job, now time.Time) {
 		if job.Status.Final() {
 			s.Status = "skipped"
 		}
+	}
+	if s.Status == "failed" && job.DriftFound {
+		s.Status = view.StatusWord(waiting.StateDrift)
 	}
 	if state.StartedAt.IsZero() {
 		return

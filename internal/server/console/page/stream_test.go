@@ -2,10 +2,12 @@ package page
 
 import (
 	"context"
+	"crypto/sha256"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,4 +53,26 @@ func TestStreamWithoutNotifications(t *testing.T) {
 			t.Errorf("the page was rendered at %v, want %v", rendered, want)
 		}
 	})
+}
+
+// TestHeadsAreLive sends the head of an open page when it changes, and otherwise nothing.
+func TestHeadsAreLive(t *testing.T) {
+	for name, page := range map[string]func(mark string) view.Page{
+		"page-object": func(mark string) view.Page {
+			return view.Page{Title: "t", Object: &view.Object{Name: "prod", Badges: view.Marked(mark, mark)}}
+		},
+		"page-bar": func(mark string) view.Page { return view.Page{Title: "t", Bar: &view.Bar{Title: "Stacks", Count: mark}} },
+	} {
+		w := httptest.NewRecorder()
+		out, sent := startEvents(w), &sentPage{elements: map[string][sha256.Size]byte{}}
+		for _, step := range []struct{ mark, want string }{{view.MarkRunning, name}, {view.MarkRunning, ""}, {view.MarkFailed, view.MarkFailed}} {
+			w.Body.Reset()
+			if err := sent.update(t.Context(), out, page(step.mark)); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.Body.String(); !strings.Contains(got, step.want) || step.want == "" && got != "" {
+				t.Errorf("%s: the page %s sends %q, want %q", name, step.mark, got, step.want)
+			}
+		}
+	}
 }

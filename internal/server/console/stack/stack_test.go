@@ -262,52 +262,10 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestList shows how the newest update of each stack ended, or who holds the stack.
-func TestList(t *testing.T) {
-	f := newFixture(t)
-	f.API(http.MethodPost, "/api/stacks/acme/web", m{"stackName": "new"}, nil)
-	list := func() string {
-		t.Helper()
-		return text(f.page("/acme/-/stacks").Body)
-	}
-	if got := list(); !strings.Contains(got, "web / new never 0 web / prod import 1") || !strings.Contains(got, "succeeded") {
-		t.Errorf("after an import: %s", got)
-	}
-	var made struct{ UpdateID string }
-	path := "/api/stacks/acme/web/prod/"
-	f.API(http.MethodPost, path+"preview", m{"name": "web", "runtime": "go"}, &made)
-	f.API(http.MethodPost, path+"preview/"+made.UpdateID, m{}, nil)
-	if got := list(); strings.Contains(got, "running") {
-		t.Errorf("a preview holds a stack: %s", got)
-	}
-	ada := f.AddUser("ada", "admin")
-	update := func(token string) {
-		t.Helper()
-		status, body := f.APIAs(token, http.MethodPost, path+"update", m{"name": "web", "runtime": "go"}, &made)
-		if status == http.StatusOK {
-			status, body = f.APIAs(token, http.MethodPost, path+"update/"+made.UpdateID, m{}, nil)
-		}
-		if status != http.StatusOK {
-			t.Fatalf("starting an update: status %d: %s", status, body)
-		}
-	}
-	update(ada)
-	if got := list(); !strings.Contains(got, "prod update 2") || !strings.Contains(got, "running locked by ada") {
-		t.Errorf("during an update: %s", got)
-	}
-	f.API(http.MethodPost, path+"update/"+made.UpdateID+"/cancel", m{}, nil)
-	if got := list(); !strings.Contains(got, "prod update 2") || !strings.Contains(got, "cancelled") || strings.Contains(got, "locked") {
-		t.Errorf("after a cancelled update: %s", got)
-	}
-}
-
 func TestStackPages(t *testing.T) {
 	f := newFixture(t)
 	for path, want := range map[string]string{
-		"/acme/-/stacks":        "prod",
-		"/acme/web":             "prod",
-		"/acme/-/stacks?q=none": "No stack found",
-		f.base + "/drift":       "Drift detection is not set up",
+		f.base + "/drift": "Drift detection is not set up",
 		f.base + "/resources?type=pkg:index:Thing": "1 of 2 resources",
 	} {
 		if got := text(f.page(path).Body); !strings.Contains(got, want) {

@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"strings"
 	"unicode/utf8"
 
 	"workflowagent/internal/termtext"
@@ -28,4 +29,14 @@ func VisibleControls(html []byte) []byte {
 		}
 	}
 	return append(out, html[copied:]...)
+}
+
+// Visible replaces bidirectional controls in the text of an attribute, such as a title, by U+FFFD.
+func Visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if termtext.Bidirectional(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, text)
 }
