@@ -25,7 +25,7 @@ var concurrent = []struct {
 	{
 		"Requests and loops share their values in memory.",
 		names(`agent/pooltoken connlimit host/upkeep server/certfile server/api/forges server/api/request server/api/system server/api/web server/budget
-			server/console/page server/identity/attempts server/identity/issuer server/identity/keyring
+			server/console/assets server/console/page server/identity/attempts server/identity/issuer server/identity/keyring
 			server/identity/oidc server/identity/signin/openid server/joblog server/pools server/recent server/stacks server/stacks/events
 			server/stacks/lru server/stacks/mask server/vcs/forges/github server/vcs/forges/refs server/vcs/integrations`),
 	},

@@ -101,7 +101,7 @@ type ways struct {
 
 func (p *pages) loginPage(v *page.Visit, next, problem string) view.Page {
 	w := ways{Providers: p.Providers.Providers(), PasskeyOrigin: p.Passkeys.Origin(), Tokens: p.SignIn.Tokens()}
-	return view.Page{Title: "Sign in", Body: login(next, problem, p.site.URL(), v.Who.User.Login, w)}
+	return view.Page{Title: "Sign in", Layout: view.Gate, Body: login(next, problem, p.site.URL(), v.Who.User.Login, w)}
 }
 
 // again answers a failed sign-in with the page for another attempt. Failures of the server remain
@@ -141,14 +141,14 @@ func (p *pages) open(v *page.Visit, proof signin.Proof, next string) (page.Answe
 }
 
 func (p *pages) link(v *page.Visit) (view.Page, error) {
-	return view.Page{Title: "Sign in", Body: link(v.Query("key"), page.SafeNext(v.Query("next")), "")}, nil
+	return view.Page{Title: "Sign in", Layout: view.Gate, Body: link(v.Query("key"), page.SafeNext(v.Query("next")), "")}, nil
 }
 
 func (p *pages) useLink(v *page.Visit) (page.Answer, error) {
 	next := page.SafeNext(v.Form("next"))
 	proof, err := p.SignIn.UseLink(v.Context(), v.Form("key"), v.Address())
 	if err != nil {
-		return again(err, func(problem string) view.Page { return view.Page{Title: "Sign in", Body: link("", next, problem)} })
+		return again(err, func(problem string) view.Page { return view.Page{Title: "Sign in", Layout: view.Gate, Body: link("", next, problem)} })
 	}
 	return p.open(v, proof, next)
 }

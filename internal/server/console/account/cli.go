@@ -40,7 +40,7 @@ func parseCLI(get func(string) string) (cliRequest, error) {
 
 func (p *pages) cli(v *page.Visit) (view.Page, error) {
 	r, err := parseCLI(v.Query)
-	return view.Page{Title: "Log in to the pulumi CLI", Body: cliForm(r, v.Who.User.Login)}, err
+	return view.Page{Title: "Log in to the pulumi CLI", Layout: view.Gate, Body: cliForm(r, v.Who.User.Login)}, err
 }
 
 func (p *pages) cliLogin(v *page.Visit) (page.Answer, error) {
@@ -56,12 +56,12 @@ func (p *pages) cliLogin(v *page.Visit) (page.Answer, error) {
 		return page.Answer{}, err
 	}
 	if v.Form("elsewhere") != "" {
-		return page.Once(view.Page{Title: "Access token", Body: pasteToken(text)}), nil
+		return page.Once(view.Page{Title: "Access token", Layout: view.Gate, Body: pasteToken(text)}), nil
 	}
 	target := "http://127.0.0.1:" + strconv.Itoa(r.Port) + "/?" + url.Values{"accessToken": {text}, "nonce": {r.Nonce}}.Encode()
-	return page.Leave(view.Page{Title: "Logging in", Body: leaving(target)}, target), nil
+	return page.Leave(view.Page{Title: "Logging in", Layout: view.Gate, Body: leaving(target)}, target), nil
 }
 
 func (p *pages) welcome(v *page.Visit) (view.Page, error) {
-	return view.Page{Title: "Logged in", Body: welcome(v.Who.User.Login)}, nil
+	return view.Page{Title: "Logged in", Layout: view.Gate, Body: welcome(v.Who.User.Login)}, nil
 }

@@ -67,7 +67,7 @@ func (p *pages) invitationPage(v *page.Visit, problem string) (view.Page, error)
 	}
 	m := invited{Invitation: i, User: v.Who.User.Login, Providers: p.Providers.Providers(), Login: v.Form("login"), Name: v.Form("name")}
 	m.Member = v.Who.Roles[i.OrgID] != ""
-	return view.Page{Title: "Invitation", Body: view.WithProblem(problem, invitationBody(m))}, nil
+	return view.Page{Title: "Invitation", Layout: view.Gate, Body: view.WithProblem(problem, invitationBody(m))}, nil
 }
 
 // findInvitation returns the invitation whose link the visitor has opened.

@@ -11,12 +11,12 @@ var (
 // sheets quote with ".
 func squeeze(css []byte) []byte {
 	css = cssParts.ReplaceAllFunc(css, func(part []byte) []byte {
-		switch {
-		case part[0] == '"':
+		switch part[0] {
+		case '"':
 			return part
-		case part[0] == '/':
+		case '/':
 			return nil
-		case part[0] == ':':
+		case ':':
 			return []byte(":")
 		}
 		for _, b := range part {

@@ -37,7 +37,7 @@ func (s *Site) write(w http.ResponseWriter, r *http.Request, status int, html []
 	}
 	h.Set("Content-Encoding", "gzip")
 	w.WriteHeader(status)
-	z := packers.Get().(*gzip.Writer) //nolint:errcheck,forcetypeassert // the pool contains nothing else
+	z := packers.Get().(*gzip.Writer) //nolint:forcetypeassert // the pool contains nothing else
 	defer packers.Put(z)
 	z.Reset(w)
 	z.Write(html) //nolint:errcheck // the browser might have disconnected

@@ -61,7 +61,9 @@ func TestHeadsAreLive(t *testing.T) {
 		"page-object": func(mark string) view.Page {
 			return view.Page{Title: "t", Object: &view.Object{Name: "prod", Badges: view.Marked(mark, mark)}}
 		},
-		"page-bar": func(mark string) view.Page { return view.Page{Title: "t", Bar: &view.Bar{Title: "Stacks", Count: mark}} },
+		"page-bar": func(mark string) view.Page {
+			return view.Page{Title: "t", Bar: &view.Bar{Title: "Stacks", Count: mark}}
+		},
 	} {
 		w := httptest.NewRecorder()
 		out, sent := startEvents(w), &sentPage{elements: map[string][sha256.Size]byte{}}

@@ -174,7 +174,7 @@ func Frame(s Shell, p Page) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		if s.User == "" {
+		if s.User == "" || p.Layout == Gate {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 13, "<main class=\"gate\" id=\"main\" tabindex=\"-1\"><div class=\"box\"><p class=\"logo\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -65,16 +65,13 @@ func markClass(mark string) string {
 // two of a single word.
 func Initials(name string) string {
 	parts := strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	letters := ""
 	switch len(parts) {
 	case 0:
 		return "··"
 	case 1:
-		letters = cutRunes(parts[0], 2)
-	default:
-		letters = cutRunes(parts[0], 1) + cutRunes(parts[len(parts)-1], 1)
+		return strings.ToUpper(cutRunes(parts[0], 2))
 	}
-	return strings.ToUpper(letters)
+	return strings.ToUpper(cutRunes(parts[0], 1) + cutRunes(parts[len(parts)-1], 1))
 }
 
 // cutRunes returns the first n characters of a text.

@@ -14,11 +14,11 @@ func TestInitials(t *testing.T) {
 
 func TestSplit(t *testing.T) {
 	for name, want := range map[string][2]string{
-		"":                     {"", ""},
-		"prod":                 {"prod", ""},
-		"twelve-chars":         {"twelve-chars", ""},
-		"thirteen-char":        {"thirt", "een-char"},
-		"日本語日本語日本語日本語日本":       {"日本語日本語", "日本語日本語日本"},
+		"":              {"", ""},
+		"prod":          {"prod", ""},
+		"twelve-chars":  {"twelve-chars", ""},
+		"thirteen-char": {"thirt", "een-char"},
+		"日本語日本語日本語日本語日本":        {"日本語日本語", "日本語日本語日本"},
 		"a-name\u202ewith-more": {"a-name\u202ew", "ith-more"},
 	} {
 		if head, tail := split(name); head != want[0] || tail != want[1] {

@@ -50,6 +50,8 @@ const (
 	Own
 	// Work is Own, and the page fills the window: parts of the body scroll, but the window does not.
 	Work
+	// Gate is a page at the door: without navigation, as all pages of visitors that are not signed in.
+	Gate
 )
 
 // Crumb is one level of the path to a page.

@@ -29,6 +29,7 @@ func Pages() map[string]view.Page {
 			},
 		},
 		"form": {Title: "Settings", Section: "settings", Layout: view.Own, Body: form(), Bar: &view.Bar{Title: "Settings", Count: "acme"}},
+		"gate": {Title: "Sign in", Layout: view.Gate, Body: gate()},
 		"old":  {Title: "Old", Crumbs: []view.Crumb{{Text: "acme", Href: "/"}, {Text: "Old"}}, Body: old()},
 	}
 }
