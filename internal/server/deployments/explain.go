@@ -6,35 +6,9 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/deployments/cause"
-	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
-
-// explain sets the cause of a job that has ended, from what is known about its failure.
-func explain(tx *store.Tx, job *store.Job, found cause.Evidence) error {
-	job.Cause = cause.Of(*job, found)
-	if job.Cause == nil {
-		return nil
-	}
-	only, err := foundDrift(tx, *job)
-	if only && err == nil {
-		job.Cause = cause.OfDrift(*job)
-	}
-	return err
-}
-
-// foundDrift reports whether a failed job failed only because it found drift, as it was asked to look for.
-func foundDrift(tx *store.Tx, job store.Job) (bool, error) {
-	if job.Operation != workflow.OperationDetectDrift || job.Reason != workflow.ReasonExitCode {
-		return false, nil
-	}
-	run, err := drift.Of(tx, job)
-	if err != nil {
-		return false, store.IgnoreMissing(err)
-	}
-	return run.Detected && run.Status == workflow.StatusSucceeded, nil
-}
 
 // evidence reads what explains the failure of a job: its settings, events and log. A part that cannot be read is
 // missing, because the result must be recorded without it, too.
@@ -85,7 +59,7 @@ func sourceOf(configuration string) (image, repository string) {
 // the server, or a stock agent, ended the job. It is nil if the deployment has not failed.
 func (s *Service) Cause(ctx context.Context, d Details) (*store.Cause, error) {
 	known := d.Job.Cause
-	if known != nil && (known.Line > 0 || known.Kind == cause.Start || known.Kind == cause.Agent || known.Kind == cause.Drift) {
+	if known != nil && (known.Line > 0 || known.Kind == cause.Start || known.Kind == cause.Agent) {
 		return known, nil
 	}
 	e := cause.Evidence{}
@@ -95,13 +69,8 @@ func (s *Service) Cause(ctx context.Context, d Details) (*store.Cause, error) {
 	if e.Log.First, e.Log.HasFirst, err = s.logs.FirstError(ctx, d.Job, cause.Step(d.Job)); err != nil {
 		return known, err
 	}
-	found := cause.Of(d.Job, e)
-	if found == nil || known != nil && found.Line == 0 {
-		return known, nil
+	if found := cause.Of(d.Job, e); found != nil && (known == nil || found.Line > 0) {
+		return found, nil
 	}
-	only, err := store.Read(ctx, s.db, func(tx *store.Tx) (bool, error) { return foundDrift(tx, d.Job) })
-	if only {
-		found = cause.OfDrift(d.Job)
-	}
-	return found, err
+	return known, nil
 }

@@ -44,9 +44,6 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 		v.message = strings.TrimSpace(by + " " + v.message)
 	}
 	job.Reason, job.Message = v.reason, termtext.OneLine(v.message, maxMessage)
-	if err := explain(tx, job, v.found); err != nil {
-		return err
-	}
 	if v.note != "" {
 		addNote(job, now, v.note)
 	}
@@ -83,7 +80,11 @@ func (s *Service) finish(tx *store.Tx, job *store.Job, v verdict, now time.Time)
 	if err := outbox.Changed(tx, job.StackID, job.DeploymentID); err != nil {
 		return err
 	}
-	return s.recordEnd(tx, job)
+	if err := s.recordEnd(tx, job); err != nil {
+		return err
+	}
+	job.Cause = cause.Of(*job, v.found)
+	return nil
 }
 
 // skipIntermediate skips each queued deployment of a stack that is superseded by a newer deployment

@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/termtext"
 )
 
 // Subject is a resource about which pulumi can have printed messages.
@@ -84,7 +85,7 @@ func headingOf(text []byte, subjects []Subject) (at int, ok bool) {
 		return -1, false
 	}
 	for i, s := range subjects {
-		if string(m[2]) == s.Name && lastPart(string(m[1])) == lastPart(s.Type) {
+		if termtext.OneLine(string(m[2]), 0) == termtext.OneLine(s.Name, 0) && lastPart(string(m[1])) == lastPart(s.Type) {
 			return i, true
 		}
 	}

@@ -180,7 +180,12 @@ func TestCauses(t *testing.T) {
 // edges checks the frame of the log.
 func (tb *tab) edges(what string) {
 	tb.t.Helper()
-	if apart := evaluate[float64](tb, "Math.abs(document.querySelector('.log').getBoundingClientRect().bottom - innerHeight)"); apart > 1 {
+	tb.edgesOf(what, ".log")
+}
+
+func (tb *tab) edgesOf(what, selector string) {
+	tb.t.Helper()
+	if apart := evaluate[float64](tb, "Math.abs(document.querySelector("+quote(selector)+").getBoundingClientRect().bottom - innerHeight)"); apart > 1 {
 		tb.t.Errorf("%s: the log ends %.0f px from the window's edge", what, apart)
 	}
 	tb.noSideways(what)
@@ -204,4 +209,75 @@ func (tb *tab) fills(what string) {
 		const bar = document.querySelector(".tabbar").getBoundingClientRect().top;
 		return Math.abs(log.top - 48) <= 1 && Math.abs(log.bottom - bar) <= 1;
 	})()`)
+}
+
+// TestWorkPlace measures the page of a deployment that waits, runs and ends, without loading it again.
+func TestWorkPlace(t *testing.T) {
+	s := consoletest.With(t, nil, "deployments")
+	s.Stack("box", "dev")
+	e := &endings{s: s, token: s.Pool()}
+	tb := newTab(t, s.URL)
+	signIn(tb, s.Token)
+	tb.do("resizing the window", chromedp.EmulateViewport(1440, 900))
+	zero := 0
+	first := e.start(t, false)
+	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments", map[string]any{"operation": "preview", "operationContext": map[string]any{"options": map[string]any{"skipInstallDependencies": true}}}, nil)
+	tb.open("/acme/box/dev/deployments/2")
+	tb.wait("the page says why it waits", "document.querySelector('h1')?.innerText.startsWith('Waiting for deployment #1 of the stack') && !document.querySelector('.log').getClientRects().length")
+	tb.edgesOf("a queued deployment", ".logw")
+	tb.axe("a queued deployment")
+	tb.shot("queued")
+	tb.do("resizing the window", chromedp.EmulateViewport(390, 844))
+	tb.noSideways("a queued deployment")
+	if bottom := evaluate[float64](tb, "document.querySelector('.cause .btn.danger').getBoundingClientRect().bottom"); bottom > 844-56 || bottom < 100 {
+		t.Errorf("on a phone, the button to cancel a queued deployment ends at %.0f px", bottom)
+	}
+	tb.axe("a queued deployment on a phone")
+	tb.shot("queued-phone")
+
+	tb.do("resizing the window", chromedp.EmulateViewport(1440, 900))
+	tb.open(first.Path)
+	first.Step(0, workflow.StepRunning, nil)
+	first.PrintLines(0, "prepares")
+	first.Step(0, workflow.StepSucceeded, &zero)
+	first.Step(3, workflow.StepRunning, nil)
+	first.Print(3, numbered(1, 100))
+	tb.wait("the end of the log is shown", "document.querySelector('.log').innerText.includes('0000100 creating')")
+	top := evaluate[float64](tb, "Math.min(...[...document.querySelectorAll('.log .ln')].map((e) => e.getBoundingClientRect()).filter((r) => r.top >= document.querySelector('.logbox > .logh').getBoundingClientRect().bottom - 1).map((r) => r.top))")
+	if top > 160 {
+		t.Errorf("the first line of the log is %.1f px from the top, want at most 160", top)
+	}
+	tb.edges("a running deployment")
+	if title := evaluate[string](tb, "document.querySelector('h1').innerText"); title != "box/dev #1" {
+		t.Errorf("the title is %q", title)
+	}
+	tb.axe("a running deployment")
+	tb.shot("running")
+	for _, key := range []string{"z", "z"} {
+		tb.press(key)
+		tb.shot("full")
+	}
+	tb.scheme("dark", 390)
+	tb.do("resizing the window", chromedp.EmulateViewport(390, 844))
+	tb.noSideways("a running deployment")
+	if bottom := evaluate[float64](tb, "document.querySelector('.obj .btn.danger').getBoundingClientRect().bottom"); bottom > 844-56 {
+		t.Errorf("on a phone, the button to cancel ends at %.0f px", bottom)
+	}
+	tb.fills("a running deployment")
+	tb.axe("a running deployment on a phone")
+	tb.shot("running-phone")
+	tb.do("resizing the window", chromedp.EmulateViewport(720, 450))
+	tb.open(first.Path)
+	tb.wait("the log is there", "document.querySelector('.logbar')")
+	tb.fills("a running deployment at 200 %")
+
+	tb.scheme("light", 1440)
+	tb.do("resizing the window", chromedp.EmulateViewport(1440, 900))
+	tb.open(first.Path)
+	first.Step(3, workflow.StepSucceeded, &zero)
+	first.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded, ExitCode: &zero})
+	tb.wait("the end is shown on the open page", "document.querySelector('.obj .st-ok') && document.querySelector('.split').className === 'split short'")
+	tb.edges("a finished deployment")
+	tb.axe("a finished deployment")
+	tb.shot("finished")
 }

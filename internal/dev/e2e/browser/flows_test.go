@@ -79,7 +79,7 @@ func TestFirstSteps(t *testing.T) {
 	tb.shot("6-deploy")
 	tb.click("main form .btn.primary")
 	tb.wait("the deployment's page opens", "location.pathname.endsWith('/deployments/1')")
-	tb.wait("the deployment succeeds on the open page", "document.querySelector('.verdict .st-ok')")
+	tb.wait("the deployment succeeds on the open page", "document.querySelector('#verdict .st-ok')")
 	tb.wait("the log shows the end", "document.querySelector('log-view').innerText.includes('Resources:')")
 	tb.shot("7-succeeded")
 
@@ -97,9 +97,9 @@ func TestFirstSteps(t *testing.T) {
 	tb.shot("9-running")
 	tb.click("summary.danger")
 	tb.click("details[open] form button")
-	tb.wait("the deployment is cancelled", "document.querySelector('.verdict .st-cancelled')")
+	tb.wait("the deployment is cancelled", "document.querySelector('#verdict .st-cancelled')")
 	tb.shot("10-cancelled")
-	other.wait("the waiting deployment starts and succeeds", "document.querySelector('.verdict .st-ok')")
+	other.wait("the waiting deployment starts and succeeds", "document.querySelector('#verdict .st-ok')")
 	stack.Wait(ctx, t, waiting, harness.Patience, "succeeded")
 
 	// A browser whose session ended elsewhere must sign in again.
@@ -201,33 +201,33 @@ func TestLog(t *testing.T) {
 	signIn(tb, w.Server.Token)
 
 	tb.open("/" + stack.Name + "/deployments/1?view=log")
-	tb.wait("the log opens at its first error", "document.querySelector('.log-line.error')?.innerText.includes('the last line')")
-	if got := evaluate[string](tb, "document.querySelector('.log-line .a1')?.textContent ?? ''"); got != "red <b>text</b>" {
+	tb.wait("the log opens at its first error", "document.querySelector('.ln.x, .ln.sel')?.innerText.includes('the last line')")
+	if got := evaluate[string](tb, "document.querySelector('.ln .a1')?.textContent ?? ''"); got != "red <b>text</b>" {
 		t.Errorf("the colored line shows %q", got)
 	}
 	tb.shot("failed")
 	if n := evaluate[int](tb, "document.querySelectorAll('log-view *').length"); n > 400 {
 		t.Errorf("the viewer has %d elements", n)
 	}
-	step := evaluate[string](tb, "document.querySelector('.log-line.error .log-number').dataset.step")
+	step := evaluate[string](tb, "document.querySelector('.ln.x > a').dataset.step")
 
 	began := time.Now()
 	tb.open("/" + stack.Name + "/deployments/1?view=log&step=" + step + "#L10000-L10002")
-	tb.wait("the permalink shows its line", "[...document.querySelectorAll('.log-line.selected')].some((l) => l.innerText.includes(' of many'))")
+	tb.wait("the permalink shows its line", "[...document.querySelectorAll('.ln.sel')].some((l) => l.innerText.includes(' of many'))")
 	t.Logf("a permalink into %s lines was readable after %s", lines, time.Since(began))
-	if n := evaluate[int](tb, "document.querySelectorAll('.log-line.selected').length"); n != 3 {
+	if n := evaluate[int](tb, "document.querySelectorAll('.ln.sel').length"); n != 3 {
 		t.Errorf("%d lines are selected, want 3", n)
 	}
 
-	tb.fill(".log-bar input[type=search]", "line 77 of")
-	tb.do("searching", dispatchInput(".log-bar input[type=search]"))
-	tb.wait("the search finds one line", "document.querySelector('.log-count').textContent === '1 of 1' && document.querySelector('.log-line mark')?.textContent === 'line 77 of'")
+	tb.fill(".logbar input[type=search]", "line 77 of")
+	tb.do("searching", dispatchInput(".logbar input[type=search]"))
+	tb.wait("the search finds one line", "document.querySelector('.logbar [role=status]').textContent === '1 of 1' && document.querySelector('.ln mark')?.textContent === 'line 77 of'")
 
-	tb.do("going to the first line", chromedp.Focus(chromedp.CSS(".log-port")), chromedp.KeyEvent(kb.Home))
+	tb.do("going to the first line", chromedp.Focus(chromedp.CSS(".log")), chromedp.KeyEvent(kb.Home))
 	tb.click("[data-toggle='" + step + "']")
-	tb.wait("the step is folded", "!document.querySelector('.log-line .log-number[data-step=\""+step+"\"]')")
+	tb.wait("the step is folded", "!document.querySelector('.ln > a[data-step=\""+step+"\"]')")
 	tb.click("[data-toggle='" + step + "']")
-	tb.wait("the step is unfolded", "document.querySelector('.log-line')")
+	tb.wait("the step is unfolded", "document.querySelector('.ln')")
 	tb.axe("log")
 }
 

@@ -62,10 +62,10 @@ func (tb *tab) took(what string, limit time.Duration, do func()) {
 func (tb *tab) shows(n int) {
 	tb.t.Helper()
 	tb.wait(fmt.Sprintf("line %d is readable", n), fmt.Sprintf(`(() => {
-		const box = document.querySelector(".log-port").getBoundingClientRect();
-		return [...document.querySelectorAll(".log-line")].some((l) => {
+		const box = document.querySelector(".log").getBoundingClientRect();
+		return [...document.querySelectorAll(".ln")].some((l) => {
 			const r = l.getBoundingClientRect();
-			return r.top >= box.top - 1 && r.bottom <= box.bottom + 1 && l.querySelector(".log-number").dataset.line === "%d" && l.querySelector(".log-text").textContent.length > 1;
+			return r.top >= box.top - 1 && r.bottom <= box.bottom + 1 && l.querySelector(".ln > a").dataset.line === "%d" && l.querySelector(".ln > span").textContent.length > 1;
 		});
 	})()`, n-1))
 }
@@ -75,10 +75,10 @@ func (tb *tab) shows(n int) {
 func (tb *tab) position() string {
 	tb.t.Helper()
 	return evaluate[string](tb, `(() => {
-		const top = document.querySelector(".log-port").getBoundingClientRect().top;
-		const first = [...document.querySelectorAll(".log-line")].filter((l) => l.getBoundingClientRect().bottom > top)
+		const top = document.querySelector(".log").getBoundingClientRect().top;
+		const first = [...document.querySelectorAll(".ln")].filter((l) => l.getBoundingClientRect().bottom > top)
 			.sort((a, b) => a.getBoundingClientRect().top - b.getBoundingClientRect().top)[0];
-		return first.querySelector(".log-number").dataset.line + " " + Math.round(first.getBoundingClientRect().top - top);
+		return first.querySelector(".ln > a").dataset.line + " " + Math.round(first.getBoundingClientRect().top - top);
 	})()`)
 }
 
@@ -87,7 +87,7 @@ func (tb *tab) bounded() {
 	if n := evaluate[int](tb, "document.querySelectorAll('log-view *').length"); n > mostElements {
 		tb.t.Errorf("the viewer has %d elements, want at most %d", n, mostElements)
 	}
-	if height := evaluate[float64](tb, "document.querySelector('.log-sizer').getBoundingClientRect().height"); height > 8e6 {
+	if height := evaluate[float64](tb, "document.querySelector('.log > div').getBoundingClientRect().height"); height > 8e6 {
 		tb.t.Errorf("the scrolled element is %.0f px high, which browsers do not lay out", height)
 	}
 }
@@ -95,7 +95,7 @@ func (tb *tab) bounded() {
 // keyIn presses a key in the log.
 func (tb *tab) keyIn(key string) {
 	tb.t.Helper()
-	tb.do("pressing a key in the log", chromedp.Focus(chromedp.CSS(".log-port")), chromedp.KeyEvent(key))
+	tb.do("pressing a key in the log", chromedp.Focus(chromedp.CSS(".log")), chromedp.KeyEvent(key))
 }
 
 // TestMillionLines reads, searches and follows a log of a million lines while it grows.
@@ -119,7 +119,7 @@ func TestMillionLines(t *testing.T) {
 		tb.open(log + "#L999990-L999992")
 		tb.shows(999_990)
 	})
-	if n := evaluate[int](tb, "document.querySelectorAll('.log-line.selected').length"); n != 3 {
+	if n := evaluate[int](tb, "document.querySelectorAll('.ln.sel').length"); n != 3 {
 		t.Errorf("%d lines are selected, want 3", n)
 	}
 	tb.bounded()
@@ -133,7 +133,7 @@ func TestMillionLines(t *testing.T) {
 	tb.took("End", readable, func() { tb.keyIn(kb.End); tb.shows(longLog) })
 	tb.took("Home", readable, func() { tb.keyIn(kb.Home); tb.shows(1) })
 	tb.took("the scroll bar to the middle", readable, func() {
-		tb.do("moving the scroll bar", chromedp.Evaluate[chromedp.Void](`(() => { const p = document.querySelector(".log-port"); p.scrollTop = (p.scrollHeight - p.clientHeight) / 2; })()`))
+		tb.do("moving the scroll bar", chromedp.Evaluate[chromedp.Void](`(() => { const p = document.querySelector(".log"); p.scrollTop = (p.scrollHeight - p.clientHeight) / 2; })()`))
 		tb.shows(500_000)
 	})
 	tb.bounded()
@@ -149,20 +149,20 @@ func TestMillionLines(t *testing.T) {
 	tb.shows(longLog + 12_345)
 	job.Print(printStep, numbered(longLog+12_346, longLog+12_400))
 	tb.shows(longLog + 12_400)
-	tb.wait("the log is followed", "document.querySelector('log-view').innerText.includes('● following')")
+	tb.wait("the log is followed", "document.querySelector('log-view').innerText.includes('Following')")
 	tb.keyIn(kb.ArrowUp)
 	job.Print(printStep, numbered(longLog+12_401, longLog+12_410))
 	tb.wait("moving up ends following", "/10 new lines/.test(document.querySelector('log-view').innerText)")
 
 	tb.took("finding a line", 4*readable, func() {
-		tb.fill(".log-bar input[type=search]", "number 777777 of")
-		tb.do("searching", dispatchInput(".log-bar input[type=search]"))
+		tb.fill(".logbar input[type=search]", "number 777777 of")
+		tb.do("searching", dispatchInput(".logbar input[type=search]"))
 		tb.shows(777_777)
 	})
-	tb.wait("the search marks its hit", "document.querySelector('.log-count').textContent === '1 of 1' && document.querySelector('.log-line mark')?.textContent === 'number 777777 of'")
+	tb.wait("the search marks its hit", "document.querySelector('.logbar [role=status]').textContent === '1 of 1' && document.querySelector('.ln mark')?.textContent === 'number 777777 of'")
 
 	tb.took("the next error", 4*readable, func() {
-		tb.do("leaving the input", chromedp.Focus(chromedp.CSS(".log-port")), chromedp.KeyEvent("e"))
+		tb.do("leaving the input", chromedp.Focus(chromedp.CSS(".log")), chromedp.KeyEvent("e"))
 		tb.shows(600_001)
 	})
 	tb.press("e")
@@ -170,19 +170,20 @@ func TestMillionLines(t *testing.T) {
 	tb.press("e")
 	tb.shows(600_001)
 	tb.bounded()
-	tb.wait("errors and hits are marked next to the scroll bar", "document.querySelector('.log-mark.error') && document.querySelector('.log-mark.hit')")
+	tb.wait("errors and hits are marked next to the scroll bar", "document.querySelector('.marks > .error') && document.querySelector('.marks > .hit')")
 
-	// The first error of a failed deployment is linked from the verdict, and the log opens there.
+	// The line with the cause of a failure is linked from it, and the log opens there.
 	three := 3
 	job.Step(printStep, workflow.StepFailed, &three)
 	job.Finish(protocol.ResultRequest{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode, ExitCode: &three})
-	tb.wait("the verdict changes on the open page", "document.querySelector('.verdict .st-failed')")
-	tb.wait("the verdict names the first error", "document.querySelector('.first-error')?.innerText === 'error: the resource in the middle fails'")
+	tb.wait("the verdict changes on the open page", "document.querySelector('#verdict .st-failed')")
+	tb.wait("the title names the first error", "document.querySelector('.cause h1')?.innerText === 'Pre-run command 1 failed: the resource in the middle fails'")
 	tb.open(job.Path)
 	tb.shows(600_001)
 	tb.shot("failed")
-	tb.open(job.Path + "?view=timeline")
-	tb.click(".first-error a")
+	tb.keyIn(kb.Home)
+	tb.shows(1)
+	tb.click(".cause a[href*='#L']")
 	tb.shows(600_001)
 	tb.axe("a long log")
 }
@@ -206,44 +207,46 @@ func TestLogLines(t *testing.T) {
 	tb.open(job.Path)
 	tb.shows(305)
 	text := func(n int) string {
-		return fmt.Sprintf("document.querySelector(\".log-number[data-line='%d']\")?.parentElement.querySelector('.log-text').textContent", n-1)
+		return fmt.Sprintf("document.querySelector(\".ln > a[data-line='%d']\")?.parentElement.querySelector('.ln > span').textContent", n-1)
 	}
-	tb.wait("a split line has a mark", "document.querySelector(\".log-number[data-line='301']\")?.textContent === '↳' && "+text(302)+" === 'has split'")
-	tb.wait("colours are classes", "document.querySelector('.log-text .bold.a2')?.textContent === 'green'")
+	tb.wait("a split line has a mark", "document.querySelector(\".ln > a[data-line='301']\")?.textContent === '↳' && "+text(302)+" === 'has split'")
+	tb.wait("colours are classes", "document.querySelector('.ln > span .bold.a2')?.textContent === 'green'")
 	tb.wait("an overwritten line shows its last state", text(304)+" === 'progress 99 %'")
 	tb.wait("a long line is cut", text(305)+"?.length === 4096")
-	tb.do("showing all of it", chromedp.Evaluate[chromedp.Void]("document.querySelector('.log-line .btn').click()"))
+	tb.do("showing all of it", chromedp.Evaluate[chromedp.Void]("document.querySelector('.ln .btn').click()"))
 	tb.wait("the whole line is shown", text(305)+"?.endsWith('xTHE END')")
 
-	for _, form := range []struct{ name, want string }{
+	for i, form := range []struct{ name, want string }{
 		{"clock", `^\d\d:\d\d:\d\d\.\d{3}$`}, {"since start", `^\+\d+\.\d{3}$`}, {"since previous", `^\+\d+\.\d{3}$`},
 	} {
-		tb.do("showing times", chromedp.Focus(chromedp.CSS(".log-port")), chromedp.KeyEvent("t"))
-		tb.wait("the times are "+form.name, "document.querySelector('log-view').innerText.includes('Times: "+form.name+"') && /"+form.want+"/.test(document.querySelector('.log-time').textContent) && /GMT|UTC/.test(document.querySelector('.log-time').title)")
+		if i > 0 { // the clock is shown first
+			tb.do("showing times", chromedp.Focus(chromedp.CSS(".log")), chromedp.KeyEvent("t"))
+		}
+		tb.wait("the times are "+form.name, "document.querySelector('.logbar [title=\"Times: "+form.name+" (t)\"]') && /"+form.want+"/.test(document.querySelector('.ln > i').textContent) && /GMT|UTC/.test(document.querySelector('.ln > i').title)")
 	}
 	tb.keyIn("t")
-	tb.wait("times are off", "!document.querySelector('.log-time')")
+	tb.wait("times are off", "!document.querySelector('.ln > i')")
 
 	// Wrapped lines are as wide as the window; Home, End and the middle stay reachable.
 	tb.keyIn("w")
-	wraps := "document.querySelector('.log-port').scrollWidth <= document.querySelector('.log-port').clientWidth + 1"
+	wraps := "document.querySelector('.log').scrollWidth <= document.querySelector('.log').clientWidth + 1"
 	tb.wait("lines wrap", wraps)
 	tb.keyIn(kb.Home)
 	tb.shows(1)
-	if height := evaluate[float64](tb, "document.querySelector(\".log-number[data-line='0']\").parentElement.offsetHeight"); height < 48 {
+	if height := evaluate[float64](tb, "document.querySelector(\".ln > a[data-line='0']\").parentElement.offsetHeight"); height < 48 {
 		t.Errorf("a wrapped line is %.0f px high", height)
 	}
 	tb.keyIn(kb.PageDown)
 	tb.keyIn(kb.End)
 	tb.wait("the end, which is the header of the next step, is at the bottom", `(() => {
-		const last = document.querySelector(".log-step.is-queued")?.getBoundingClientRect();
-		return last && Math.abs(last.bottom - document.querySelector(".log-port").getBoundingClientRect().bottom) < 4;
+		const last = document.querySelector(".log .logh[data-status=queued]")?.getBoundingClientRect();
+		return last && Math.abs(last.bottom - document.querySelector(".log").getBoundingClientRect().bottom) < 4;
 	})()`)
 	tb.shot("wrapped")
 	job.PrintLines(printStep, "one more")
 	tb.shows(306)
 	overlap := evaluate[bool](tb, `(() => {
-		const rows = [...document.querySelectorAll(".log-step, .log-line")].map((e) => e.getBoundingClientRect()).sort((a, b) => a.top - b.top);
+		const rows = [...document.querySelectorAll(".log .logh, .ln")].map((e) => e.getBoundingClientRect()).sort((a, b) => a.top - b.top);
 		return rows.some((r, i) => i > 0 && Math.abs(r.top - rows[i - 1].bottom) > 1);
 	})()`)
 	if overlap {
@@ -254,7 +257,7 @@ func TestLogLines(t *testing.T) {
 	tb.wait("lines do not wrap", "!("+wraps+")")
 
 	// Lines that arrive do not destroy a selection.
-	tb.do("selecting text", chromedp.Evaluate[chromedp.Void](`(() => { const r = document.createRange(); r.selectNodeContents(document.querySelector(".log-number[data-line='302']").parentElement.querySelector(".log-text")); getSelection().removeAllRanges(); getSelection().addRange(r); })()`))
+	tb.do("selecting text", chromedp.Evaluate[chromedp.Void](`(() => { const r = document.createRange(); r.selectNodeContents(document.querySelector(".ln > a[data-line='302']").parentElement.querySelector(".ln > span")); getSelection().removeAllRanges(); getSelection().addRange(r); })()`))
 	job.Print(printStep, numbered(1, 500))
 	tb.wait("the lines have arrived", "document.querySelector('log-view').total > 800")
 	if got := evaluate[string](tb, "getSelection().toString()"); got != "green then plain" {
@@ -290,7 +293,7 @@ func TestLogSelection(t *testing.T) {
 	tb.open(job.Path + "?view=log&step=2#L103")
 	tb.shows(110)
 	word := func(n int) string { // the coloured word of a line
-		return fmt.Sprintf("document.querySelector(\".log-number[data-line='%d']\").parentElement.querySelector('.log-text').firstChild.firstChild", n-1)
+		return fmt.Sprintf("document.querySelector(\".ln > a[data-line='%d']\").parentElement.querySelector('.ln > span').firstChild.firstChild", n-1)
 	}
 	tb.do("selecting a part of a word", chromedp.Evaluate[chromedp.Void]("getSelection().setBaseAndExtent("+word(110)+", 2, "+word(110)+", 4)"))
 	for range 45 {
@@ -300,16 +303,16 @@ func TestLogSelection(t *testing.T) {
 	tb.do("extending the selection", chromedp.Evaluate[chromedp.Void]("getSelection().extend("+word(60)+", 3)"))
 	copied := evaluate[string](tb, `(() => {
 		const event = new ClipboardEvent("copy", { clipboardData: new DataTransfer(), bubbles: true, cancelable: true });
-		document.querySelector(".log-line").dispatchEvent(event);
+		document.querySelector(".ln").dispatchEvent(event);
 		return event.clipboardData.getData("text/plain");
 	})()`)
 	if copied != want {
 		t.Errorf("copied %q, want %q", copied, want)
 	}
 
-	verdict := `document.querySelector("h1.verdict").innerText`
-	before := evaluate[string](tb, verdict)
-	tb.wait("the time that the deployment has run is updated", fmt.Sprintf("%s !== %q && /^Running for \\d+ (s|min|min \\d+ s): \\S/.test(%[1]s)", verdict, before))
+	running := `document.querySelector(".obj .meta b").innerText`
+	before := evaluate[string](tb, running)
+	tb.wait("the time that the deployment has run is updated", fmt.Sprintf("%s !== %q && /^Updating for \\d+:\\d\\d$/.test(%[1]s)", running, before))
 
 	// Of lines that are not here, the text is read.
 	tb.do("keeping what is copied", chromedp.Evaluate[chromedp.Void]("navigator.clipboard.writeText = async (text) => { window.copied = text; }"))
@@ -321,7 +324,7 @@ func TestLogSelection(t *testing.T) {
 	tb.do("extending the selection and copying", chromedp.Evaluate[chromedp.Void](`(() => {
 		getSelection().extend(`+word(1000)+`, 4);
 		document.querySelector("log-view").source.blocks.clear();
-		document.querySelector(".log-line").dispatchEvent(new ClipboardEvent("copy", { clipboardData: new DataTransfer(), bubbles: true, cancelable: true }));
+		document.querySelector(".ln").dispatchEvent(new ClipboardEvent("copy", { clipboardData: new DataTransfer(), bubbles: true, cancelable: true }));
 	})()`))
 	tb.wait("all lines are copied", "window.copied?.startsWith('line 2\\nline 3\\n') && window.copied.endsWith('line 999\\nline') && window.copied.split('\\n').length === 998")
 }

@@ -1,6 +1,12 @@
 package changes
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/server/stacks/changes"
+)
 
 // TestBrief checks the texts of an update's changes.
 func TestBrief(t *testing.T) {
@@ -10,5 +16,28 @@ func TestBrief(t *testing.T) {
 	}
 	if short, long = Brief(map[string]int64{"same": 9}); short != "no changes" || long != "no resource changed" {
 		t.Errorf("%q, %q", short, long)
+	}
+}
+
+// TestReplacements counts the steps of a replacement once.
+func TestReplacements(t *testing.T) {
+	for want, counts := range map[string]map[string]int{
+		"1 create, 2 replace of 8": {"create": 1, "replace": 2, "create-replacement": 2, "delete-replaced": 2, "same": 5},
+		"3 replace of 4":           {"create-replacement": 3, "delete-replaced": 2, "same": 1},
+		"1 future of 1":            {"future": 1},
+	} {
+		var parts []string
+		list, all := Totals(changes.Tree{Totals: counts})
+		for _, total := range list {
+			parts = append(parts, fmt.Sprint(total.Count, " ", total.Op))
+		}
+		if got := fmt.Sprintf("%s of %d", strings.Join(parts, ", "), all); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for _, op := range []string{"create-replacement", "delete-replaced", "read-replacement", "import-replacement", "discard-replaced"} {
+		if Mark(op) == "?" {
+			t.Errorf("%s has no mark", op)
+		}
 	}
 }

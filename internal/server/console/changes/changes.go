@@ -53,6 +53,7 @@ func (m *Model) Resume(query func(string) string) {
 var marks = map[string]string{
 	"create": "+", "update": "~", "replace": "+-", "delete": "-", "same": " ", "read": ">", "refresh": "↻", "import": "=",
 	"remove-pending-replace": "~", "discard": "<", "": "·",
+	"create-replacement": "++", "delete-replaced": "--", "read-replacement": ">>", "import-replacement": "=>", "discard-replaced": "<<",
 }
 
 // Mark returns the mark of an operation.
@@ -82,6 +83,11 @@ func opClass(op string) string {
 // totalOrder is the order of the operations in totals.
 var totalOrder = []string{"create", "import", "update", "replace", "delete", "read", "refresh"}
 
+// partOfReplacement are the steps of which the replacement of a resource consists.
+var partOfReplacement = map[string]bool{
+	"create-replacement": true, "delete-replaced": true, "read-replacement": true, "import-replacement": true, "discard-replaced": true,
+}
+
 // Total is a number of resources with the same operation.
 type Total struct {
 	Op    string
@@ -94,10 +100,18 @@ func Totals(t changes.Tree) (list []Total, all int) {
 	if t.Summarized && t.Changes != nil {
 		counts = t.Changes
 	}
-	rest := map[string]int{}
+	rest, parts := map[string]int{}, 0
 	for op, n := range counts {
+		if partOfReplacement[op] {
+			parts = max(parts, n)
+			continue
+		}
 		all += n
 		rest[op] = n
+	}
+	if rest["replace"] == 0 && parts > 0 { // the step that marks a replacement is not always counted
+		all += parts
+		rest["replace"] = parts
 	}
 	for _, op := range totalOrder {
 		if n := rest[op]; n > 0 {

@@ -15,7 +15,6 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
@@ -199,16 +198,11 @@ func (d shown) explains() bool {
 	return d.Tab == "log" && (d.failed() || d.Job.Status == workflow.StatusNotStarted)
 }
 
-// failed reports whether the deployment has failed, which drift that it was to look for is not.
-func (d shown) failed() bool { return d.Cause != nil && d.Cause.Kind != cause.Drift }
+// failed reports whether the deployment has failed.
+func (d shown) failed() bool { return d.Cause != nil }
 
 // mark returns the mark of the deployment's state.
-func (d shown) mark() string {
-	if d.Cause != nil && d.Cause.Kind == cause.Drift {
-		return view.MarkDrift
-	}
-	return view.MarkOf(d.Verdict.State)
-}
+func (d shown) mark() string { return view.MarkOf(d.Verdict.State) }
 
 // tabMark returns the state that the title and the icon of the tab show.
 func (d shown) tabMark() string {

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/termtext"
@@ -75,6 +78,9 @@ func firstLine(text string) string {
 	return termtext.OneLine(line, 200)
 }
 
+// oneLine returns untrusted text as one printable line, also for attributes.
+func oneLine(text string) string { return termtext.OneLine(text, 0) }
+
 // about returns a usual time without false precision.
 func about(d time.Duration) time.Duration {
 	switch {
@@ -103,9 +109,6 @@ func usual(d shown) string {
 
 // stateBadge returns the word for the state of a deployment and the kind of its badge; "" for none.
 func stateBadge(d shown) (kind, text string) {
-	if d.mark() == view.MarkDrift {
-		return "warn", "drift found"
-	}
 	switch d.Verdict.State {
 	case waiting.StateQueued:
 		switch {
@@ -124,6 +127,8 @@ func stateBadge(d shown) (kind, text string) {
 		return "run", strings.ToLower(wordsOf(d.Operation).doing)
 	case waiting.StateFailed, waiting.StateLost:
 		return "bad", d.Verdict.State
+	case waiting.StateDrift:
+		return "warn", "drift found"
 	case waiting.StateSucceeded:
 		return "", ""
 	default:
@@ -139,14 +144,22 @@ func verdict(d shown) string {
 	return d.Verdict.Text
 }
 
-// headline returns the first sentence of a reason for waiting, and the other ones.
+// headline returns the first sentence of a reason for waiting, without what is in brackets at its end, and the rest.
 func headline(text string) (first, rest string) {
-	for at := range text {
-		if strings.HasPrefix(text[at:], ". ") {
-			return text[:at], text[at+2:]
-		}
+	first = strings.TrimSuffix(text, ".")
+	if at := strings.Index(text, ". "); at >= 0 {
+		first, rest = text[:at], text[at+2:]
 	}
-	return strings.TrimSuffix(text, "."), ""
+	if short, more, ok := strings.Cut(first, " ("); ok && strings.HasSuffix(more, ")") {
+		first, rest = short, strings.TrimSpace(capital(strings.TrimSuffix(more, ")"))+". "+rest)
+	}
+	return first, rest
+}
+
+// capital returns a text with a capital first letter.
+func capital(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // start says what must happen before a queued deployment starts, or "".
@@ -207,8 +220,7 @@ func copied(d shown) string {
 
 // says reports whether the message of the cause says more than its headline.
 func (d shown) says() bool {
-	m := d.Cause.Message
-	return m != "" && !strings.Contains(d.Cause.Headline, m)
+	return d.Cause.Message != "" && (d.Cause.Kind == cause.Resource || strings.HasSuffix(d.Cause.Headline, "…"))
 }
 
 // operations are the operations that users can start, with what they do.

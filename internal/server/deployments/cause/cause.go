@@ -25,8 +25,6 @@ const (
 	Source   = "source"   // the source could not be read
 	Start    = "start"    // the job could not be started, or was ended from outside
 	Agent    = "agent"    // the agent or the runner no longer reports
-	// Drift is no failure: the job looked for drift and found it, at which pulumi ends with an error.
-	Drift = "drift"
 )
 
 const (
@@ -101,9 +99,10 @@ func Step(job store.Job) int {
 	return -1
 }
 
-// Of returns the cause of a job's failure, or nil if the job has not failed or was cancelled.
+// Of returns the cause of a job's failure, or nil if the job has not failed, was cancelled or found the drift that it
+// looked for.
 func Of(job store.Job, e Evidence) *store.Cause {
-	if job.Status != workflow.StatusFailed || job.Reason == workflow.ReasonCancelled {
+	if job.Status != workflow.StatusFailed || job.Reason == workflow.ReasonCancelled || job.DriftFound {
 		return nil
 	}
 	c := store.Cause{Step: Step(job)}
@@ -117,11 +116,6 @@ func Of(job store.Job, e Evidence) *store.Cause {
 	}
 	c.Headline = clip(c.Headline, maxHeadline)
 	return &c
-}
-
-// OfDrift returns the cause of the end of a job that looked for drift and found it.
-func OfDrift(job store.Job) *store.Cause {
-	return &store.Cause{Kind: Drift, Headline: "The resources differ from the state", Step: Step(job)}
 }
 
 // ofStep describes the failure of a step.

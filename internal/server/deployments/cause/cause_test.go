@@ -188,7 +188,9 @@ func TestEnds(t *testing.T) {
 	if got := cause.Of(preview, none); got.Headline != "agent-a was lost at 09:31 UTC" {
 		t.Errorf("a preview may not still run: %q", got.Headline)
 	}
-	for _, job := range []store.Job{{Status: workflow.StatusSucceeded}, {Status: workflow.StatusRunning}, {Status: workflow.StatusSkipped}, ended(workflow.ReasonCancelled, "Cancelled by ada.")} {
+	drift := ended(workflow.ReasonExitCode, "")
+	drift.DriftFound = true
+	for _, job := range []store.Job{drift, {Status: workflow.StatusSucceeded}, {Status: workflow.StatusRunning}, {Status: workflow.StatusSkipped}, ended(workflow.ReasonCancelled, "Cancelled by ada.")} {
 		if got := cause.Of(job, none); got != nil {
 			t.Errorf("%s %s has a cause: %+v", job.Status, job.Reason, got)
 		}

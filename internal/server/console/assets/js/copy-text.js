@@ -79,7 +79,7 @@ class CopyAs extends HTMLElement {
     const b = element("button", { type: "button", className: "btn" }, icon(name), mark);
     b.addEventListener("click", async () => {
       const { text, path, line } = this.dataset;
-      await copy([text, ...[line, path].filter(Boolean).map((p) => new URL(p, location.href).href)].join("\n"));
+      if (!(await copy([text, ...[line, path].filter(Boolean).map((p) => new URL(p, location.href).href)].join("\n")))) return;
       mark.textContent = "Copied";
       setTimeout(() => (mark.textContent = label), 2000);
     });

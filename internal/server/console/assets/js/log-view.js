@@ -37,7 +37,6 @@ class LogView extends HTMLElement {
     this.layout();
     this.goTo(wanted, true);
     this.listen();
-    this.classList.add("enhanced");
     this.paint();
   }
 
@@ -126,7 +125,7 @@ class LogView extends HTMLElement {
     const download = element("a", { className: "btn icon", href: `${this.dataset.base}/raw?download=on&try=${this.attempt}`, title: "Download", ariaLabel: "Download" }, icon("download"));
     search.options.append(
       tool("up", "Previous hit: N", () => search.next(-1)), tool("down", "Next hit: n", () => search.next(1)),
-      element("label", { title: "Regular expression" }, search.regex, " .*"), element("label", { title: "Upper and lower case differ" }, search.sensitive, " Aa"));
+      element("label", { className: "hidephone", title: "Regular expression" }, search.regex, " .*"), element("label", { className: "hidephone", title: "Upper and lower case differ" }, search.sensitive, " Aa"));
     search.errorButton = labelled("btn small", "down", "Next error", "Next error: e", () => search.nextError());
     search.errorButton.hidden = !("failed" in this.dataset);
     const bar = element("div", { className: "logbar" },
