@@ -23,60 +23,6 @@ type town struct {
 	pool string
 }
 
-func (w *town) call(token, method, path string, in, out any) {
-	w.t.Helper()
-	if status, body := w.APIAs(token, method, path, in, out); status >= http.StatusMultipleChoices {
-		w.t.Fatalf("%s %s: status %d: %s", method, path, status, body)
-	}
-}
-
-// run is an update of a stack by a client.
-type run struct {
-	access, stack, kind, message string
-	dry                          bool
-	changes                      object
-	state                        object // that the update stores
-	events                       []json.RawMessage
-	result                       string
-}
-
-// begin starts an update and returns its path and its token.
-func (w *town) begin(r run) (path, token string) {
-	w.t.Helper()
-	if r.access == "" {
-		r.access = w.Token
-	}
-	project, _, _ := strings.Cut(r.stack, "/")
-	path = "/api/stacks/acme/" + r.stack + "/" + r.kind
-	var made struct{ UpdateID string }
-	w.call(r.access, http.MethodPost, path, object{"name": project, "runtime": "yaml", "metadata": object{"message": r.message}, "options": object{"dryRun": r.dry}}, &made)
-	path += "/" + made.UpdateID
-	var started struct{ Token string }
-	w.call(r.access, http.MethodPost, path, object{}, &started)
-	return path, "update-token " + started.Token
-}
-
-// update runs an update to its end.
-func (w *town) update(r run) {
-	w.t.Helper()
-	path, token := w.begin(r)
-	if r.state != nil {
-		w.call(token, http.MethodPatch, path+"/checkpoint", object{"version": 3, "deployment": r.state}, nil)
-	}
-	events := r.events
-	if r.changes != nil {
-		summary, err := json.Marshal(object{"sequence": len(events), "timestamp": 1764000000, "summaryEvent": object{"resourceChanges": r.changes}})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		events = append(events, summary)
-	}
-	if len(events) > 0 {
-		w.call(token, http.MethodPost, path+"/events/batch", object{"events": events}, nil)
-	}
-	w.call(token, http.MethodPost, path+"/complete", object{"status": r.result}, nil)
-}
-
 // deploy starts a deployment of a stack.
 func (w *town) deploy(stack string) *consoletest.Job {
 	w.t.Helper()
@@ -95,7 +41,7 @@ func (w *town) fail(job *consoletest.Job, stack string) {
 	for line := range strings.Lines(recording(w.t, "resource.jsonl")) {
 		events = append(events, json.RawMessage(line))
 	}
-	w.update(run{access: job.Token, stack: stack, kind: "update", message: "Add charge-queue " + hostile, events: events, result: "failed"})
+	w.RunUpdate(consoletest.Update{Access: job.Token, Stack: stack, Kind: "update", Message: "Add charge-queue " + hostile, Events: events, Result: "failed"})
 	w.steps(job, 2)
 	one := 1
 	job.Step(2, workflow.StepRunning, nil)
@@ -183,16 +129,16 @@ func TestHome(t *testing.T) {
 		w.Stack(project, stack)
 	}
 	w.pool = w.Pool()
-	w.update(run{stack: "web/staging", kind: "update", message: "Move checkout to the new price service", changes: object{"create": 4, "update": 6, "delete": 1}, result: "succeeded"})
+	w.RunUpdate(consoletest.Update{Stack: "web/staging", Kind: "update", Message: "Move checkout to the new price service", Changes: object{"create": 4, "update": 6, "delete": 1}, Result: "succeeded"})
 	tb.looks("/acme", "first-run-2")
-	w.update(run{stack: "web/a-stack-with-a-name-that-is-as-long-as-names-of-stacks-are-allowed-to-be-in-this-product-1234567890", kind: "update", message: hostile + "\u202e", changes: object{"replace": 1}, result: "failed"})
-	w.update(run{stack: "network/eu-west-1", kind: "refresh", dry: true, changes: object{"update": 2, "delete": 1, "same": 4}, result: "succeeded"})
+	w.RunUpdate(consoletest.Update{Stack: "web/a-stack-with-a-name-that-is-as-long-as-names-of-stacks-are-allowed-to-be-in-this-product-1234567890", Kind: "update", Message: hostile + "\u202e", Changes: object{"replace": 1}, Result: "failed"})
+	w.RunUpdate(consoletest.Update{Stack: "network/eu-west-1", Kind: "refresh", DryRun: true, Changes: object{"update": 2, "delete": 1, "same": 4}, Result: "succeeded"})
 	tb.open("/acme")
 	for _, stack := range []string{"payments/prod", "payments/prod-dr"} {
 		w.fail(w.deploy(stack), stack)
 	}
 	w.steps(w.deploy("web/prod-ap"), 1)
-	w.begin(run{stack: "web/staging", kind: "update", message: "by hand"})
+	w.BeginUpdate(consoletest.Update{Stack: "web/staging", Kind: "update", Message: "by hand"})
 	w.API(http.MethodPost, "/api/stacks/acme/payments/prod/deployments", object{"operation": "preview"}, nil)
 	w.API(http.MethodPost, "/api/orgs/acme/agent-pools", object{"name": "gpu"}, nil)
 	w.API(http.MethodPost, "/api/orgs/acme/invites/link", object{"role": "member", "email": hostile}, nil)
@@ -215,21 +161,21 @@ func TestStack(t *testing.T) {
 
 	for _, name := range []string{"network/eu-west-1", "platform/cluster-a", "identity/prod"} {
 		project, stack, _ := strings.Cut(name, "/")
-		w.update(run{stack: name, kind: "update", message: "Begin", state: state(project, stack), result: "succeeded"})
+		w.RunUpdate(consoletest.Update{Stack: name, Kind: "update", Message: "Begin", State: state(project, stack), Result: "succeeded"})
 	}
 	for _, name := range []string{"web/prod-eu", "data-warehouse/prod"} {
 		project, stack, _ := strings.Cut(name, "/")
-		w.update(run{stack: name, kind: "update", message: "Begin", state: state(project, stack, "acme/payments/prod"), result: "succeeded"})
+		w.RunUpdate(consoletest.Update{Stack: name, Kind: "update", Message: "Begin", State: state(project, stack, "acme/payments/prod"), Result: "succeeded"})
 	}
-	w.update(run{
-		stack: "payments/prod", kind: "update", message: "Move ledger reads " + hostile, changes: object{"create": 1, "update": 5, "replace": 1}, result: "succeeded",
-		state: state("payments", "prod", "acme/network/eu-west-1", "acme/platform/cluster-a", "acme/identity/prod"),
+	w.RunUpdate(consoletest.Update{
+		Stack: "payments/prod", Kind: "update", Message: "Move ledger reads " + hostile, Changes: object{"create": 1, "update": 5, "replace": 1}, Result: "succeeded",
+		State: state("payments", "prod", "acme/network/eu-west-1", "acme/platform/cluster-a", "acme/identity/prod"),
 	})
 	for name, value := range map[string]string{"owner": "payments", "env": "prod", "note": hostile} {
 		w.API(http.MethodPost, "/api/stacks/acme/payments/prod/tags", map[string]string{"name": name, "value": value}, nil)
 	}
 	w.API(http.MethodPut, "/api/stacks/acme/payments/prod/deployments/settings", object{"sourceContext": object{"git": object{"repoUrl": "https://github.com/acme/payments.git", "branch": "refs/heads/main", "repoDir": "infra"}}}, nil)
-	w.update(run{stack: "payments/prod", kind: "refresh", dry: true, changes: object{"update": 2, "delete": 1, "same": 4}, result: "succeeded"})
+	w.RunUpdate(consoletest.Update{Stack: "payments/prod", Kind: "refresh", DryRun: true, Changes: object{"update": 2, "delete": 1, "same": 4}, Result: "succeeded"})
 	tb.looks("/acme/payments/prod", "drift")
 	w.fail(w.deploy("payments/prod"), "payments/prod")
 	tb.looks("/acme/payments/prod", "failed")
