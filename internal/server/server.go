@@ -185,7 +185,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Estate: list,
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
-			Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
+			Starred: console.Stars(list), Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
 		Identity: s.identity, Organizations: s.organizations, SignIn: sessions, Invitations: invited, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Server: s.describe(version, backups), Releases: cfg.Releases,

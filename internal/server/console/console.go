@@ -3,6 +3,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -26,6 +27,7 @@ import (
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
 	"workflowagent/internal/server/console/users"
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/gitops/dispatch"
@@ -41,6 +43,7 @@ import (
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	stacklist "workflowagent/internal/server/stacks/estate"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 	"workflowagent/internal/server/vcs/integrations"
 	"workflowagent/internal/server/webhooks"
@@ -112,6 +115,18 @@ func New(d Deps) *page.Site {
 	restore.Register(site, restore.Deps{Recovery: d.Recovery, Tokens: pools.Revoker{Identity: d.Identity, Pools: d.Pools}})
 	users.Register(site, users.Deps{Identity: d.Identity, SignIn: d.SignIn})
 	return site
+}
+
+// Stars returns a function that returns the stacks which a user has marked, for the navigation.
+func Stars(list *stacklist.Service) func(ctx context.Context, who identity.Principal, org store.Organization) ([]view.StarLink, error) {
+	return func(ctx context.Context, who identity.Principal, org store.Organization) ([]view.StarLink, error) {
+		found, err := list.Starred(ctx, who, org.ID)
+		var links []view.StarLink
+		for _, s := range found {
+			links = append(links, estate.StarLink(org.Name, s))
+		}
+		return links, err
+	}
 }
 
 // waiting returns a function that counts the organizations that wait for their release after a restore.

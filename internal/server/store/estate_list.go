@@ -55,8 +55,11 @@ type EstateFilter struct {
 	Owner             string
 	Drift             *Drift
 	Group             EstateGroup
-	Sort              EstateSort // "" means [SortByState]
-	Limit, Offset     int
+	// Groups selects groups by the value that their stacks have in common, and says their order. It is required for a
+	// list of groups.
+	Groups        []string
+	Sort          EstateSort // "" means [SortByState]
+	Limit, Offset int
 }
 
 // EstateRow is a stack in a list.
@@ -165,23 +168,28 @@ func (tx *Tx) reachesAll(orgID string, r Reach) (bool, error) {
 	return Permission(least) >= max(r.Least, ReadPermission), IgnoreMissing(err)
 }
 
-// order returns the order of a list. Stacks without a group are last.
-func (f EstateFilter) order(group string) string {
+// order returns the order of a list, in which the place of a stack's group is an expression.
+func (f EstateFilter) order(place string) string {
 	var order []string
-	switch f.Group {
-	case Ungrouped:
-	case GroupByProject: // each stack has one
-		order = append(order, "e.project")
-	default:
-		order = append(order, "CASE WHEN "+group+" = '' THEN 1 ELSE 0 END", group)
+	if f.Group != Ungrouped {
+		order = append(order, place)
 	}
 	if by := estateOrders[cmp.Or(f.Sort, SortByState)]; by != "" {
 		order = append(order, by)
 	}
-	if f.Group != GroupByProject { // else an index has the order
-		order = append(order, "e.project")
+	return strings.Join(append(order, "e.project", "e.name"), ", ")
+}
+
+// place returns an expression for the place of a stack's group.
+func (f EstateFilter) place(q *estateQuery) string {
+	if f.Group == Ungrouped {
+		return "0"
 	}
-	return strings.Join(append(order, "e.name"), ", ")
+	var cases strings.Builder
+	for i, value := range f.Groups {
+		fmt.Fprintf(&cases, " WHEN %s THEN %d", q.arg(value), i)
+	}
+	return "CASE " + q.group + cases.String() + " ELSE " + fmt.Sprint(len(f.Groups)) + " END"
 }
 
 // EstateRows returns a page of stacks.
@@ -191,13 +199,21 @@ func (tx *Tx) EstateRows(f EstateFilter) ([]EstateRow, error) {
 		return nil, err
 	}
 	q.narrow(f)
+	if f.Group != Ungrouped && len(f.Groups) == 0 {
+		return nil, nil
+	}
+	if f.Group != Ungrouped {
+		var in string
+		in, q.args = among(q.group, f.Groups, q.args)
+		q.where += " AND " + in
+	}
 	// The page is found before its rows are completed.
-	user := q.arg(f.UserID)
+	place, user := f.place(q), q.arg(f.UserID)
 	query := fmt.Sprintf(`SELECT %s, p.group_value, CASE WHEN m.user_id IS NULL THEN 0 ELSE 1 END, COALESCE(w.name, ''), COALESCE(w.login, '')
-		FROM (SELECT e.stack_id, %s AS group_value FROM %s%s ORDER BY %s LIMIT %d OFFSET %d) p
+		FROM (SELECT e.stack_id, %s AS group_value, %s AS place FROM %s%s ORDER BY %s LIMIT %d OFFSET %d) p
 		JOIN estate e ON e.stack_id = p.stack_id LEFT JOIN users w ON w.id = e.last_by
 		LEFT JOIN stars m ON m.stack_id = e.stack_id AND m.user_id = %s ORDER BY %s`,
-		estates.Expressions(), q.group, q.from, q.where, f.order(q.group), f.Limit, f.Offset, user, f.order("p.group_value"))
+		estates.Expressions(), q.group, place, q.from, q.where, f.order("place"), f.Limit, f.Offset, user, f.order("p.place"))
 	return database.Collect(tx.Tx, readEstateRow, query, q.args...)
 }
 
@@ -233,15 +249,13 @@ func (tx *Tx) CountStarred(f EstateFilter) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+q.from+q.where, q.args...)
 }
 
-// CountEstateGroups counts the stacks of a filter by group, of some groups, and by rank.
-func (tx *Tx) CountEstateGroups(f EstateFilter, groups []string) ([]EstateCount, error) {
+// CountEstateGroups counts the stacks of a filter by group and by rank.
+func (tx *Tx) CountEstateGroups(f EstateFilter) ([]EstateCount, error) {
 	q, err := tx.estateQuery(f)
-	if err != nil || q.where == "" || len(groups) == 0 {
+	if err != nil || q.where == "" {
 		return nil, err
 	}
 	q.narrow(f)
-	in, args := among(q.group, groups, q.args)
-	q.where, q.args = q.where+" AND "+in, args
 	return tx.estateCounts(q)
 }
 

@@ -196,10 +196,21 @@ func (m model) owners() (string, []option) {
 	return text, list
 }
 
-func (m model) drifts() (string, []option) {
-	text, list := m.menu("drift", m.Query.Drift, []view.Option{{Text: "drift: any"}, {Value: "found", Text: "found"}, {Value: "none", Text: "none"}, {Value: "never", Text: "not checked"}})
-	if m.Query.Drift != "" {
-		text = "drift: " + text
+// rest returns the states and results of detections without chips. Their menu has no state and drift at the same time.
+func (m model) rest() (text string, list []option) {
+	text = "state: any"
+	none := m.Query.Drift == "" && (len(m.Query.States) == 0 || slices.Contains(chipped, m.Query.States[0]))
+	list = []option{{text, m.with("state", "", "drift", ""), none}}
+	for _, s := range unchipped {
+		list = append(list, option{s.Words(), m.with("state", string(s), "drift", "", "star", ""), slices.Contains(m.Query.States, s)})
+	}
+	for _, d := range []view.Option{{Value: "never", Text: "drift: not checked"}, {Value: "none", Text: "drift: none"}, {Value: "found", Text: "drift: found"}} {
+		list = append(list, option{d.Text, m.with("state", "", "drift", d.Value, "star", ""), m.Query.Drift == d.Value})
+	}
+	for i, o := range list {
+		if o.Current && i > 0 {
+			text = o.Text
+		}
 	}
 	return text, list
 }
@@ -213,18 +224,16 @@ type chip struct {
 }
 
 // chipped are the states with chips of their own, if a stack is in them.
-var chipped = []domain.State{domain.Failed, domain.Drift, domain.Running, domain.Queued, domain.Paused, domain.Never}
+var chipped, unchipped = []domain.State{domain.Failed, domain.Drift, domain.Running}, []domain.State{domain.Queued, domain.Paused, domain.Declared, domain.Never}
 
-var chipTexts = map[domain.State]string{
-	domain.Failed: "Failed", domain.Drift: "Drift", domain.Running: "Running", domain.Queued: "Queued", domain.Paused: "Paused", domain.Never: "Never updated",
-}
+var chipTexts = map[domain.State]string{domain.Failed: "Failed", domain.Drift: "Drift", domain.Running: "Running"}
 
 func (m model) chips() []chip {
 	list := []chip{{Text: "All", Count: m.All, Href: m.with("state", "", "star", ""), Current: len(m.Query.States) == 0 && !m.Query.Starred}}
 	for _, s := range chipped {
 		current := slices.Contains(m.Query.States, s)
 		if n := m.States[s]; n > 0 || current {
-			list = append(list, chip{Text: chipTexts[s], Mark: mark(s), Count: n, Href: m.with("state", string(s), "star", ""), Current: current})
+			list = append(list, chip{Text: chipTexts[s], Mark: mark(s), Count: n, Href: m.with("state", string(s), "star", "", "drift", ""), Current: current})
 		}
 	}
 	return append(list, chip{Text: "Starred", Icon: "star", Count: m.Stars, Href: m.with("state", "", "star", "on"), Current: m.Query.Starred})

@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/links"
 	domain "workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
 )
@@ -19,6 +20,11 @@ var marks = map[domain.State]string{
 }
 
 func mark(s domain.State) string { return marks[s] }
+
+// StarLink returns the link to a stack in the navigation.
+func StarLink(org string, s domain.Stack) view.StarLink {
+	return view.StarLink{Project: s.Project, Name: s.Name, Href: links.Path(org, s.Project, s.Name), Mark: mark(s.State), Word: s.State.Words()}
+}
 
 // what says what the last run of a stack did: in the words of who ran it, or by its kind.
 func what(s domain.Stack) string {

@@ -155,6 +155,9 @@ func (s *Site) shell(v *Visit) (view.Shell, error) {
 		return shell, nil
 	}
 	var err error
+	if shell.Starred, err = s.opts.Starred(v.Context(), v.Who, org); err != nil {
+		return shell, err
+	}
 	shell.Restored, err = s.opts.Restored(v.Context(), org.ID)
 	return shell, err
 }

@@ -39,6 +39,8 @@ type Options struct {
 	// Restored returns the time of the backup from which the server was restored while an organization waits for its
 	// release, and the zero time otherwise.
 	Restored func(ctx context.Context, orgID string) (backup time.Time, err error)
+	// Starred returns the stacks of an organization that a user has marked.
+	Starred func(ctx context.Context, who identity.Principal, org store.Organization) ([]view.StarLink, error)
 	// Notes delivers the notifications that render open pages again.
 	Notes Notes
 	// Memory is the budget of all requests; nil means no limit.

@@ -114,6 +114,8 @@ type Shell struct {
 	Org string
 	// Orgs are the user's organizations.
 	Orgs []OrgLink
+	// Starred are the stacks of the organization that the user has marked.
+	Starred []StarLink
 	// Theme is "light", "dark" or "" for the system's.
 	Theme string
 	// NoKeys turns off keys without a modifier.
@@ -131,6 +133,9 @@ type Shell struct {
 	// on this address.
 	Plain string
 }
+
+// StarLink is a stack in the navigation, with the mark of its state and the word for it.
+type StarLink struct{ Project, Name, Href, Mark, Word string }
 
 // OrgLink is an organization to which a user can switch, with what its navigation shows the user.
 type OrgLink struct {

@@ -75,7 +75,7 @@ type Group struct {
 // List is a page of stacks.
 type List struct {
 	Stacks []Stack
-	Groups map[string]Group // those on the page, by their values
+	Groups map[string]Group // by their values
 	All    int64            // without the query's states and stars
 	States map[State]int64  // of these
 	Stars  int64            // of these
@@ -144,6 +144,11 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 		return List{}, err
 	}
 	l, err := store.Read(ctx, s.db, func(tx *store.Tx) (l List, err error) {
+		if f.Group != store.Ungrouped {
+			if l.Groups, err = groupsOf(tx, &f); err != nil {
+				return l, err
+			}
+		}
 		rows, err := tx.EstateRows(f)
 		if err != nil {
 			return l, err
@@ -152,11 +157,7 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 			rows = rows[:PageSize]
 		}
 		l.Stacks = stacksOf(rows)
-		if err := l.count(tx, f); err != nil {
-			return l, err
-		}
-		l.Groups, err = groupsOf(tx, f, l.Stacks)
-		return l, err
+		return l, l.count(tx, f)
 	})
 	return l, fault.While(err, "listing stacks")
 }
@@ -192,29 +193,52 @@ func stacksOf(rows []store.EstateRow) []Stack {
 	return list
 }
 
-// groupsOf returns the groups of the stacks of a page.
-func groupsOf(tx *store.Tx, f store.EstateFilter, page []Stack) (map[string]Group, error) {
-	if f.Group == store.Ungrouped {
-		return nil, nil
+// groupsOf returns the groups of a list, and lets f select those on its page. Sorted by state, groups with stacks that
+// need attention are first. Stacks without a group are last.
+func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
+	counts, err := tx.CountEstateGroups(*f)
+	if err != nil {
+		return nil, err
 	}
-	var values []string
-	for _, st := range page {
-		if !slices.Contains(values, st.Group) {
-			values = append(values, st.Group)
-		}
-	}
-	counts, err := tx.CountEstateGroups(f, values)
-	groups := map[string]Group{}
-	for _, c := range counts {
-		g := groups[c.Group]
-		if g.States == nil {
+	groups, best := map[string]Group{}, map[string]store.EstateRank{}
+	var order []string
+	for _, c := range counts { // by group and rank
+		g, known := groups[c.Group]
+		if !known {
 			g = Group{Value: c.Group, States: map[State]int64{}}
+			order = append(order, c.Group)
+			best[c.Group] = c.Rank
 		}
 		g.Stacks, g.Resources = g.Stacks+c.Stacks, g.Resources+c.Resources
 		g.States[States[c.Rank]] += c.Stacks
 		groups[c.Group] = g
 	}
-	return groups, err
+	slices.SortStableFunc(order, func(a, b string) int {
+		switch {
+		case (a == "") != (b == ""):
+			return cmp.Compare(b, a)
+		case f.Sort == "" || f.Sort == store.SortByState:
+			return cmp.Or(cmp.Compare(best[a], best[b]), cmp.Compare(a, b))
+		default:
+			return cmp.Compare(a, b)
+		}
+	})
+	needed := int64(f.Limit)
+	for _, value := range order {
+		n := groups[value].Stacks
+		if len(f.Groups) == 0 && int64(f.Offset) >= n {
+			f.Offset -= int(n)
+			continue
+		}
+		if needed <= 0 {
+			break
+		}
+		if f.Groups = append(f.Groups, value); len(f.Groups) == 1 {
+			n -= int64(f.Offset)
+		}
+		needed -= n
+	}
+	return groups, nil
 }
 
 // maxOwners bounds the owners of a [List].

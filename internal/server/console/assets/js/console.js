@@ -8,3 +8,4 @@ import "./table-labels.js";
 import "./resource-tree.js";
 import "./log-view.js";
 import "./passkey-form.js";
+import "./star.js";
