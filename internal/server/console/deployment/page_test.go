@@ -22,7 +22,7 @@ type failing struct {
 	*consoletest.Job
 }
 
-func fail(t *testing.T, s *consoletest.Server, token string, name, message string) *failing {
+func fail(t *testing.T, s *consoletest.Server, token, name, message string) *failing {
 	t.Helper()
 	f := &failing{s, s.StartJob(token, "box", "dev")}
 	call := func(token, path string, in, out any) {

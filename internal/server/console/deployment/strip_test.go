@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -26,5 +27,51 @@ func TestSegmentsOfFailedJob(t *testing.T) {
 	want := []string{"Wait in the queue succeeded", "Start the agent's job succeeded", "source succeeded", "pre-run failed", "pulumi skipped"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestHeadline(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"No agent of pool gpu is online.": {"No agent of pool gpu is online", ""},
+		"Waiting for deployment #1 of the stack, which is running (update by ada, since 29 Nov 09:31 UTC).": {
+			"Waiting for deployment #1 of the stack, which is running", "Update by ada, since 29 Nov 09:31 UTC.",
+		},
+		"All agents are busy (2 of 2). Deployments run here. See the pool.": {"All agents are busy", "2 of 2. Deployments run here. See the pool."},
+		"": {"", ""},
+	} {
+		if first, rest := headline(text); first != want[0] || rest != want[1] {
+			t.Errorf("%q: got %q, %q", text, first, rest)
+		}
+	}
+}
+
+// TestAddresses checks the addresses of commits at git hosts.
+func TestAddresses(t *testing.T) {
+	const from, to = "aaaaaaaa", "bbbbbbbb"
+	custom := &store.VCSIntegration{Provider: "custom", Flavor: "gitea", BaseURL: "https://git.example.com/forge"}
+	for _, c := range []struct {
+		repository  string
+		integration *store.VCSIntegration
+		commit      string
+		compare     string
+	}{
+		{"https://github.com/acme/web.git", nil, "https://github.com/acme/web/commit/aaaaaaaa", "https://github.com/acme/web/compare/aaaaaaaa...bbbbbbbb"},
+		{"git@gitlab.com:acme/group/web.git", nil, "https://gitlab.com/acme/group/web/-/commit/aaaaaaaa", "https://gitlab.com/acme/group/web/-/compare/aaaaaaaa...bbbbbbbb"},
+		{"https://user:secret@bitbucket.org/acme/web", nil, "https://bitbucket.org/acme/web/commits/aaaaaaaa", "https://bitbucket.org/acme/web/branches/compare/bbbbbbbb..aaaaaaaa"},
+		{"https://git.example.com/acme/web", nil, "", ""},
+		{"ssh://git@git.example.com/acme/web", custom, "https://git.example.com/forge/acme/web/commit/aaaaaaaa", "https://git.example.com/forge/acme/web/compare/aaaaaaaa...bbbbbbbb"},
+		{"https://git.example.com/acme/web", &store.VCSIntegration{Provider: "custom", BaseURL: "javascript:alert(1)"}, "", ""},
+	} {
+		d := shown{Course: deployments.Course{Integration: c.integration}}
+		d.Settings = &workflow.Settings{SourceContext: &workflow.SourceContext{Git: &workflow.SourceContextGit{RepoURL: c.repository}}}
+		if got := d.commitURL(from); got != c.commit {
+			t.Errorf("%s: the commit is at %q", c.repository, got)
+		}
+		if got := d.compareURL(from, to); got != c.compare {
+			t.Errorf("%s: the comparison is at %q", c.repository, got)
+		}
+		if got := d.commitURL("../../x") + d.compareURL(from, from) + d.compareURL("", to); got != "" {
+			t.Errorf("%s: no commit is at %q", c.repository, got)
+		}
 	}
 }

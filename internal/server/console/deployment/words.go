@@ -146,9 +146,9 @@ func verdict(d shown) string {
 
 // headline returns the first sentence of a reason for waiting, without what is in brackets at its end, and the rest.
 func headline(text string) (first, rest string) {
-	first = strings.TrimSuffix(text, ".")
-	if at := strings.Index(text, ". "); at >= 0 {
-		first, rest = text[:at], text[at+2:]
+	first, rest, _ = strings.Cut(strings.TrimSuffix(text, "."), ". ")
+	if rest != "" {
+		rest += "."
 	}
 	if short, more, ok := strings.Cut(first, " ("); ok && strings.HasSuffix(more, ")") {
 		first, rest = short, strings.TrimSpace(capital(strings.TrimSuffix(more, ")"))+". "+rest)

@@ -29,8 +29,8 @@ type Page struct {
 	Crumbs []Crumb
 	Tabs   []Tab
 	// Skips are links to parts of the page, which precede it for the keyboard.
-	Skips  []Crumb
-	Body   templ.Component
+	Skips []Crumb
+	Body  templ.Component
 	// Live lists the notifications after which an open page is rendered again.
 	Live []Topic
 	// ChangesAt is the next time at which the page changes without a notification; zero without one.

@@ -106,10 +106,10 @@ func Of(job store.Job, e Evidence) *store.Cause {
 		return nil
 	}
 	c := store.Cause{Step: Step(job)}
-	switch {
-	case job.Reason == workflow.ReasonExitCode || job.Reason == workflow.ReasonNone:
+	switch job.Reason {
+	case workflow.ReasonExitCode, workflow.ReasonNone:
 		ofStep(&c, job, e)
-	case job.Reason == workflow.ReasonLost:
+	case workflow.ReasonLost:
 		c.Kind, c.Headline = Agent, lost(job)
 	default:
 		c.Kind, c.Headline = ended(job, e)

@@ -43,7 +43,7 @@ func ended(reason workflow.Reason, message string) store.Job {
 
 // find returns the cause of a job that failed in its second step, with the log and the events of an update, as the server
 // finds it.
-func find(t *testing.T, job store.Job, log string, events string) *store.Cause {
+func find(t *testing.T, job store.Job, log, events string) *store.Cause {
 	t.Helper()
 	logs := joblog.New(must.Get(blob.NewFiles(t.TempDir()))(t), true, 1<<30, time.Hour, logrus.NewEntry(logrus.New()))
 	var framed []byte
@@ -122,11 +122,15 @@ func TestRecorded(t *testing.T) {
 func TestPrinted(t *testing.T) {
 	program := recorded(t, "program.jsonl")
 	for _, c := range []struct{ name, step, log, events, want string }{
-		{"tsc", "pulumi update", "error: Running program '/job' failed with an unhandled exception:\nTSError: ⨯ Unable to compile TypeScript:\n" +
-			"index.ts(14,7): error TS2345: Argument of type 'number' is not assignable.\n", program,
-			"The program failed: index.ts(14,7): error TS2345: Argument of type 'number' is not assignable."},
-		{"Python", "pulumi update", "error: Program failed with an unhandled exception:\nTraceback (most recent call last):\n  File \"__main__.py\", line 3\nValueError: the zone is unknown\n", program,
-			"The program failed: ValueError: the zone is unknown"},
+		{
+			"tsc", "pulumi update", "error: Running program '/job' failed with an unhandled exception:\nTSError: ⨯ Unable to compile TypeScript:\n" +
+				"index.ts(14,7): error TS2345: Argument of type 'number' is not assignable.\n", program,
+			"The program failed: index.ts(14,7): error TS2345: Argument of type 'number' is not assignable.",
+		},
+		{
+			"Python", "pulumi update", "error: Program failed with an unhandled exception:\nTraceback (most recent call last):\n  File \"__main__.py\", line 3\nValueError: the zone is unknown\n", program,
+			"The program failed: ValueError: the zone is unknown",
+		},
 		{"npm", "Pre-run command 2", "npm ERR! code 1\nnpm ERR! missing script: build\n", "", "Pre-run command 2 failed: npm ERR! missing script: build"},
 		{"a lock", "pulumi update", "error: [409] Conflict: Another update is currently in progress.\n", "", "pulumi update failed: [409] Conflict: Another update is currently in progress."},
 		{"no log", "pulumi update", "", "", "pulumi update failed: exit code 3"},
