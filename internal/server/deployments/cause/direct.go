@@ -26,7 +26,7 @@ func OfUpdate(tree changes.Tree) *store.Cause {
 		return &c
 	}
 	for _, m := range tree.Messages {
-		if m.Severity == "error" && ofProgram(m) {
+		if ofProgram(m) {
 			text := reported(m.Text)
 			return &store.Cause{Kind: Program, Headline: clip("The program failed: "+cmp.Or(text, "see its messages"), maxHeadline), Message: text, Step: -1}
 		}
