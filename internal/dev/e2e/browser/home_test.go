@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/workflow"
 )
@@ -117,6 +120,24 @@ func (tb *tab) rows() []float64 {
 	return evaluate[[]float64](tb, "[...document.querySelectorAll('main .list:not(.l-type) .row')].map((r) => r.getBoundingClientRect().height)")
 }
 
+// measured fails the test for rows of lists that are lower or, on a desktop, higher than a height.
+func (tb *tab) measured(height float64) {
+	tb.t.Helper()
+	for i, h := range tb.rows() {
+		if h < height || height < 44 && h > height {
+			tb.t.Errorf("row %d has a height of %.1f px, want %.0f", i, h, height)
+		}
+	}
+}
+
+// top fails the test if an element begins below a position.
+func (tb *tab) top(selector string, most float64) {
+	tb.t.Helper()
+	if top := evaluate[float64](tb, "document.querySelector("+quote(selector)+").getBoundingClientRect().top"); top > most {
+		tb.t.Errorf("%s begins at %.0f px, want at most %.0f", selector, top, most)
+	}
+}
+
 // TestHome opens the home of an organization with something in each of its parts.
 func TestHome(t *testing.T) {
 	w := newTown(t)
@@ -131,12 +152,17 @@ func TestHome(t *testing.T) {
 	w.pool = w.Pool()
 	w.RunUpdate(consoletest.Update{Stack: "web/staging", Kind: "update", Message: "Move checkout to the new price service", Changes: object{"create": 4, "update": 6, "delete": 1}, Result: "succeeded"})
 	tb.looks("/acme", "first-run-2")
+	tb.wait("commands have buttons that copy them, also after the page has changed", "document.querySelectorAll('.cmd').length > 0 && document.querySelectorAll('.cmd').length === document.querySelectorAll('.cmd .btn').length")
+	if got := evaluate[string](tb, "[...document.querySelectorAll('.start > li')].map((l) => l.className).join()"); got != "done,now," {
+		t.Errorf("the steps are %q", got)
+	}
 	w.RunUpdate(consoletest.Update{Stack: "web/a-stack-with-a-name-that-is-as-long-as-names-of-stacks-are-allowed-to-be-in-this-product-1234567890", Kind: "update", Message: hostile + "\u202e", Changes: object{"replace": 1}, Result: "failed"})
 	w.RunUpdate(consoletest.Update{Stack: "network/eu-west-1", Kind: "refresh", DryRun: true, Changes: object{"update": 2, "delete": 1, "same": 4}, Result: "succeeded"})
-	tb.open("/acme")
+	tb.window("/acme", "light", 1440, 900)
 	for _, stack := range []string{"payments/prod", "payments/prod-dr"} {
 		w.fail(w.deploy(stack), stack)
 	}
+	tb.wait("the open page shows the failures", "document.querySelector('.l-need')?.innerText.includes('The same error as payments/prod')")
 	w.steps(w.deploy("web/prod-ap"), 1)
 	w.BeginUpdate(consoletest.Update{Stack: "web/staging", Kind: "update", Message: "by hand"})
 	w.API(http.MethodPost, "/api/stacks/acme/payments/prod/deployments", object{"operation": "preview"}, nil)
@@ -145,6 +171,18 @@ func TestHome(t *testing.T) {
 	w.API(http.MethodPut, "/api/stacks/acme/payments/prod/deployments/settings", object{"sourceContext": object{"git": object{"repoUrl": "https://github.com/acme/payments.git", "branch": "refs/heads/main", "repoDir": "infra"}}}, nil)
 	w.API(http.MethodPost, "/api/stacks/acme/payments/prod/deployments/drift/schedules", object{"scheduleCron": "0 3 * * *"}, nil)
 	tb.looks("/acme", "home")
+	tb.measured(44)
+	tb.window("/acme", "light", 1440, 900)
+	tb.measured(36)
+	for selector, most := range map[string]float64{".l-need .row": 160, ".l-need .row .btn": 160, ".bars": 160} {
+		tb.top(selector, most)
+	}
+	texts := evaluate[string](tb, "[...document.querySelectorAll('.l-need .say, .l-rec .cut')].map((e) => e.textContent).join('\\n')")
+	for _, want := range []string{"value could not be created: creating the file's directory", "2 changed and 1 deleted outside Pulumi", "Not accepted yet by " + hostile, hostile + "\ufffd"} {
+		if !strings.Contains(texts, want) {
+			t.Errorf("the page lacks %q: %s", want, texts)
+		}
+	}
 }
 
 // TestStack opens the page of a stack in several states.
@@ -176,7 +214,40 @@ func TestStack(t *testing.T) {
 	}
 	w.API(http.MethodPut, "/api/stacks/acme/payments/prod/deployments/settings", object{"sourceContext": object{"git": object{"repoUrl": "https://github.com/acme/payments.git", "branch": "refs/heads/main", "repoDir": "infra"}}}, nil)
 	w.RunUpdate(consoletest.Update{Stack: "payments/prod", Kind: "refresh", DryRun: true, Changes: object{"update": 2, "delete": 1, "same": 4}, Result: "succeeded"})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	must.OK(t, harness.Until(ctx, func() (bool, error) {
+		var found object
+		w.API(http.MethodGet, "/api/stacks/acme/payments/prod/downstreamreferences", nil, &found)
+		list, _ := found["referencedStacks"].([]any)
+		return len(list) == 2, nil
+	}))
 	tb.looks("/acme/payments/prod", "drift")
+	if dots := evaluate[string](tb, "[...document.querySelectorAll('.graph circle')].map((c) => c.getAttribute('class')).join()"); dots != "doto,doto,doto,doto,doto,dotd" {
+		t.Errorf("the graph shows the states %s", dots)
+	}
+	tb.window("/acme/payments/prod", "light", 1440, 900)
+	tb.click(".starb")
+	tb.wait("the star is set", "document.querySelector('.starb').getAttribute('aria-pressed') === 'true'")
+	tb.open("/acme/payments/prod")
+	tb.wait("the star is stored", loaded+"document.querySelector('.starb').getAttribute('aria-pressed') === 'true'")
 	w.fail(w.deploy("payments/prod"), "payments/prod")
+	tb.wait("the open page shows the cause", "document.querySelector('.note.n-bad')?.innerText.startsWith('value could not be created:')")
 	tb.looks("/acme/payments/prod", "failed")
+	tb.measured(44)
+	tb.window("/acme/payments/prod", "light", 1440, 900)
+	tb.measured(36)
+	tb.top(".note.n-bad .btn", 160)
+	tb.wait("the outputs have buttons that copy them", "document.querySelector('[aria-label=\"Copy queueArn\"]')")
+	outputs := evaluate[map[string]string](tb, `Object.fromEntries([...document.querySelectorAll("section[aria-labelledby=h-out] dt")].map((dt) => [dt.innerText, dt.nextElementSibling.querySelector("span").textContent]))`)
+	for name, want := range map[string]string{
+		"dbPassword": "••••••••", "evil": hostile, "file": "gnp.\ufffdexe", "script": "javascript:alert(1)", "queueArn": "arn:aws:sqs:eu-west-1:402911223344:charges-of-a-long-name",
+	} {
+		if outputs[name] != want {
+			t.Errorf("the output %s is %q, want %q", name, outputs[name], want)
+		}
+	}
+	if n := evaluate[int](tb, "document.querySelectorAll('main img, main script, main a[href^=javascript]').length"); n > 0 {
+		t.Errorf("the page has %d elements of its users", n)
+	}
 }

@@ -21,7 +21,7 @@ func TestOfUpdate(t *testing.T) {
 		c.Message != "creating the file's directory: mkdir /proc/nothing: no such file or directory" {
 		t.Errorf("a resource: %+v", c)
 	}
-	if c := cause.OfUpdate(fold("program.jsonl")); c == nil || c.Kind != cause.Program || !strings.HasPrefix(c.Headline, "The program failed: ") {
+	if c := cause.OfUpdate(fold("program.jsonl")); c == nil || c.Kind != cause.Program || c.Headline != `The program failed: resource, variable, or config value "nowhere" not found` {
 		t.Errorf("a program: %+v", c)
 	}
 	if c := cause.OfUpdate(changes.Tree{}); c != nil {
