@@ -53,6 +53,21 @@ func Age(d time.Duration) string {
 	}
 }
 
+// Soon returns a time after now for a narrow column, in UTC: the time of the same day, the day of the week of the next
+// six days, or the date.
+func Soon(t, now time.Time) string {
+	t, now = t.UTC(), now.UTC()
+	today := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, time.UTC)
+	switch days := t.Sub(today) / (24 * time.Hour); {
+	case t.Before(today) || days >= 7:
+		return t.Format("2 Jan")
+	case days == 0:
+		return t.Format("15:04")
+	default:
+		return t.Format("Mon")
+	}
+}
+
 type unit struct {
 	size time.Duration
 	name string

@@ -46,3 +46,21 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+func TestSoon(t *testing.T) {
+	now := time.Date(2026, 11, 27, 22, 30, 0, 0, time.UTC) // a Friday
+	for _, tt := range []struct {
+		in   time.Duration
+		want string
+	}{
+		{time.Hour, "23:30"},
+		{2 * time.Hour, "Sat"},
+		{6 * 24 * time.Hour, "Thu"},
+		{7 * 24 * time.Hour, "4 Dec"},
+		{-24 * time.Hour, "26 Nov"},
+	} {
+		if got := Soon(now.Add(tt.in), now); got != tt.want {
+			t.Errorf("in %v: got %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}

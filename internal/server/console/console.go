@@ -87,18 +87,19 @@ type Deps struct {
 func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Invitations: d.Invitations, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
-	stack.Register(site, stack.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, APIURL: d.APIURL})
+	heads := stack.Heads{Estate: d.Estate, Deployments: d.Deployments, Pools: d.Pools}
+	stack.Register(site, stack.Deps{Stacks: d.Stacks, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
 	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
-		Deployments: d.Deployments, Identity: d.Identity, Pools: d.Pools, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,
+		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,
 	})
-	queue.Register(site, queue.Deps{Deployments: d.Deployments, Pools: d.Pools, URL: d.APIURL})
+	queue.Register(site, queue.Deps{Heads: heads, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
 	home.Register(site, home.Deps{
-		Deployments: d.Deployments, Pools: d.Pools, Directory: d.Stacks, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
+		Deployments: d.Deployments, Pools: d.Pools, Stacks: d.Stacks, Estate: d.Estate, Triggers: d.Triggers, Invitations: d.Invitations, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
 	})
 	whole := orgs.Deps{Identity: d.Identity, Organizations: d.Organizations, Waiting: waiting(d.Recovery)}
 	orgs.RegisterServer(site, whole)
@@ -106,7 +107,7 @@ func New(d Deps) *page.Site {
 		Whole:       whole,
 		Deployments: d.Deployments, Identity: d.Identity, Invitations: d.Invitations, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks,
 		APIURL: d.APIURL, Console: links.Console(d.Site.URL),
-		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},
+		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools, Heads: heads},
 	})
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)

@@ -103,7 +103,7 @@ var (
 // reasons, an agent that takes one, pauses and cancels.
 func TestQueuesAndPools(t *testing.T) {
 	v := visit(t)
-	v.contains("the empty home", v.page("/acme"), "Three steps to the first deployment", "pulumi login "+v.url)
+	v.contains("the empty home", v.page("/acme"), "From an empty server to a deployment in three steps", "pulumi login "+v.url)
 	v.contains("the empty list", v.page("/acme/-/deployments"), "No deployment has finished yet.", "0 of 150 running")
 	v.contains("the list without pools", v.page("/acme/-/pools"), "No agent pool exists yet")
 
@@ -133,7 +133,7 @@ func TestQueuesAndPools(t *testing.T) {
 	v.contains("the queue", v.page("/acme/-/deployments?show=queued"), "Waiting for deployment #1 of the stack, which is running (update by admin, since", "2nd of its stack")
 	v.contains("the stack's queue", v.page("/acme/web/dev/deployments?show=queued"), "Waiting for deployment #1", "Pause the stack")
 	v.contains("the pool with an agent", v.page(pool), "1 of 1 online", "busy", "web/dev #1")
-	v.contains("the home", v.page("/acme"), "Running now", "web/dev #1", "Queue", "My stacks")
+	v.contains("the home", v.page("/acme"), "Running now", "1 running, 1 queued", "web/ dev starts on build-1", "update: Waiting for deployment #1", "Recent changes", "1 of 1 busy")
 	var details struct {
 		Queue struct {
 			Reason, Text string

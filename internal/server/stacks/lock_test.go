@@ -40,6 +40,11 @@ func TestLock(t *testing.T) {
 		if lock == nil || lock.State != c.state {
 			t.Fatalf("after %s more, the lock is %+v, want state %q", c.pass, lock, c.state)
 		}
+		stale, err := l.service.StaleLocks(t.Context(), l.user, l.stack.OrgID)
+		l.must(err)
+		if silent := c.state != stacks.LockAlive; silent != (len(stale) == 1) || silent && (stale[0].State != c.state || stale[0].Stack.ID != l.stack.ID) {
+			t.Errorf("in the state %q, the stale locks are %+v", c.state, stale)
+		}
 		if left := lock.ChangesAt.Sub(l.clock.Now()); c.next == 0 && !lock.ChangesAt.IsZero() || c.next > 0 && left != c.next {
 			t.Errorf("in the state %q, it changes at %s, in %s, want %s", c.state, lock.ChangesAt, left, c.next)
 		}

@@ -182,8 +182,8 @@ func TestSameAsPulumi(t *testing.T) {
 func compare(tb *tab, stack, when string, p printed) {
 	tb.t.Helper()
 	tb.open(stack)
-	tb.wait("the overview is loaded", "document.querySelector('#outputs')")
-	shown := evaluate[map[string]string](tb, `Object.fromEntries([...document.querySelectorAll("section[aria-labelledby=outputs] dt")].map((dt) => [dt.innerText, dt.nextElementSibling.querySelector("code")?.innerText ?? dt.nextElementSibling.innerText]))`)
+	tb.wait("the overview is loaded", "document.querySelector('#h-out')")
+	shown := evaluate[map[string]string](tb, `Object.fromEntries([...document.querySelectorAll("section[aria-labelledby=h-out] dt")].map((dt) => [dt.innerText, dt.nextElementSibling.querySelector("span").textContent]))`)
 	for name, value := range p.Outputs {
 		if shown[name] != fmt.Sprint(value) {
 			tb.t.Errorf("%s: pulumi prints the output %s = %v, and the page shows %q", when, name, value, shown[name])
@@ -192,7 +192,8 @@ func compare(tb *tab, stack, when string, p printed) {
 	if len(shown) != len(p.Outputs) {
 		tb.t.Errorf("%s: pulumi prints the outputs %v, and the page shows %v", when, p.Outputs, shown)
 	}
-	overview := evaluate[string](tb, "document.querySelector('#stack-state').innerText")
+	overview := evaluate[string](tb, `["#page-object", "#stack-state", ".l-runs .row"].map((s) => document.querySelector(s)?.innerText ?? "").join(" ") + " " + (document.querySelector(".l-runs .go")?.title ?? "")`)
+	overview = strings.Join(strings.Fields(overview), " ")
 	if locked := strings.Contains(overview, "The stack is locked"); locked != p.InProgress {
 		tb.t.Errorf("%s: pulumi prints an update in progress: %v; the page shows a lock: %v", when, p.InProgress, locked)
 	}
@@ -239,8 +240,8 @@ func compare(tb *tab, stack, when string, p printed) {
 		tb.t.Errorf("%s: pulumi exports %d resources, and the page shows %s", when, p.Resources, text)
 	}
 	tb.open("/" + strings.Split(stack, "/")[1] + "/-/stacks")
-	tb.wait("the stacks are loaded", "document.querySelector('main tbody tr')")
-	cells := evaluate[[]string](tb, "[...document.querySelectorAll('main tbody tr td')].map((c) => c.innerText.trim())")
+	tb.wait("the stacks are loaded", "document.querySelector('.l-stk .row:not(.hd, .grp)')")
+	cells := evaluate[[]string](tb, "[...document.querySelectorAll('.l-stk .row:not(.hd, .grp) [role=cell]')].map((c) => c.innerText.trim())")
 	if !slices.Contains(cells, fmt.Sprint(p.Resources)) || strings.Contains(strings.Join(cells, " "), "running") != p.InProgress {
 		tb.t.Errorf("%s: pulumi prints %d resources, in progress: %v; the list of stacks shows %q", when, p.Resources, p.InProgress, cells)
 	}

@@ -133,6 +133,9 @@ var changed = []struct{ op, word string }{
 	{"create", "created"}, {"update", "updated"}, {"replace", "replaced"}, {"delete", "deleted"}, {"import", "imported"},
 }
 
+// nothing is the short form of no changes.
+const nothing = "no changes"
+
 // Brief returns an update's changes in short, such as "+2 ~1", and in words, from its counts by operation.
 func Brief(counts map[string]int64) (short, long string) {
 	var brief, said []string
@@ -143,7 +146,7 @@ func Brief(counts map[string]int64) (short, long string) {
 		}
 	}
 	if len(brief) == 0 {
-		return "no changes", "no resource changed"
+		return nothing, "no resource changed"
 	}
 	return strings.Join(brief, " "), strings.Join(said, ", ")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
@@ -24,6 +25,7 @@ type Deps struct {
 	Integrations *integrations.Service
 	Events       *dispatch.Service
 	Pools        *pools.Service
+	Heads        stack.Heads
 }
 
 // Mount is where the pages about the integrations of an organization are.

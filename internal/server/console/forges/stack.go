@@ -25,6 +25,7 @@ type stackModel struct {
 	Admin, Operate bool
 	// Integrations reports whether the organization has any.
 	Integrations bool
+	Tabs         []view.Tab
 }
 
 func (m stackModel) watch() store.VCSWatch { return m.Watched.Watches[0] }
@@ -74,9 +75,12 @@ func (p *pages) git(v *page.Visit) (view.Page, error) { return p.gitPage(v, "") 
 func (p *pages) gitPage(v *page.Visit, problem string) (view.Page, error) {
 	ctx := v.Context()
 	m := stackModel{Stack: v.Stack, Admin: v.Who.CanAdminOrg(v.Stack.OrgID), Operate: v.Who.Can(v.Stack, identity.Operate)}
-	out := stack.Page(v.Stack, "git")
+	out, err := p.Heads.Page(v, stack.Settings)
+	if err != nil {
+		return out, err
+	}
 	out.Title = "Git of " + v.Stack.Project + "/" + v.Stack.Name
-	var err error
+	m.Tabs = stack.SettingsTabs(v, "git")
 	if m.Watched, m.Watches, err = p.Integrations.WatchedBy(ctx, v.Stack); err != nil {
 		return out, err
 	}

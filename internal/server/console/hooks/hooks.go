@@ -23,7 +23,7 @@ type Mount struct {
 	// Path returns the path of the list, or of a page below it.
 	Path func(v *page.Visit, more ...string) string
 	// Page returns a page with the owner's settings around the content, under a problem.
-	Page func(v *page.Visit, problem string, content templ.Component) view.Page
+	Page func(v *page.Visit, problem string, content templ.Component) (view.Page, error)
 }
 
 type pages struct {
@@ -61,7 +61,10 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, error) {
 	owner := p.Owner(v)
 	list, err := p.hooks.List(v.Context(), owner)
-	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", list, f})), err
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", list, f}))
 }
 
 // formats are the formats of deliveries. Only a stack's webhooks have the last one.
@@ -105,7 +108,10 @@ func (p *pages) showPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	list, err := p.hooks.Deliveries(v.Context(), p.Owner(v), hook.Name)
-	return p.Page(v, problem, hookView(p.path(v), hook, list)), err
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.Page(v, problem, hookView(p.path(v), hook, list))
 }
 
 func (p *pages) change(v *page.Visit) (page.Answer, error) {

@@ -89,8 +89,8 @@ func Register(site *page.Site, d Deps) {
 		Path: func(v *page.Visit, more ...string) string {
 			return at(v).path(append([]string{"webhooks"}, more...)...)
 		},
-		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
-			return settingsPage(v, "webhooks", problem, content)
+		Page: func(v *page.Visit, problem string, content templ.Component) (view.Page, error) {
+			return settingsPage(v, "webhooks", problem, content), nil
 		},
 	})
 	orgs.Register(site, d.Whole, orgs.Mount{

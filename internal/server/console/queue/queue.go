@@ -28,8 +28,7 @@ import (
 
 // Deps are the services behind the pages.
 type Deps struct {
-	Deployments *deployments.Service
-	Pools       *pools.Service
+	stack.Heads
 	// URL is the server's address for clients, without a trailing slash.
 	URL string
 }
@@ -181,7 +180,10 @@ func (p *pages) ofStack(v *page.Visit) (view.Page, error) {
 	}
 	l.Stack = &v.Stack
 	l.Operate = v.Who.Can(v.Stack, identity.Operate)
-	out := stack.Page(v.Stack, "deployments")
+	out, err := p.Heads.Page(v, stack.Runs)
+	if err != nil {
+		return out, err
+	}
 	out.Title = "Deployments of " + v.Stack.Project + "/" + v.Stack.Name
 	out.Body = body(l)
 	// A deployment can wait for one of another stack, or for a pool.

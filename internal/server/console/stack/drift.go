@@ -24,10 +24,12 @@ type driftModel struct {
 }
 
 func (p *pages) drift(v *page.Visit) (view.Page, error) {
-	out := Page(v.Stack, "drift")
+	out, err := p.Heads.Page(v, Drift)
+	if err != nil {
+		return out, err
+	}
 	m := driftModel{St: v.Stack, Operate: v.Who.Can(v.Stack, identity.Operate)}
 	ctx := v.Context()
-	var err error
 	if m.Status, err = p.Drift.Status(ctx, v.Stack); err != nil {
 		return out, err
 	}

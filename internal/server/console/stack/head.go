@@ -3,14 +3,24 @@ package stack
 import (
 	"encoding/json"
 	"net/url"
+	"strings"
+
+	"github.com/a-h/templ"
 
 	console "workflowagent/internal/server/console/changes"
+	list "workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
+	"workflowagent/internal/workflow"
 )
 
 func urlQuery(text string) string { return url.QueryEscape(text) }
@@ -19,28 +29,182 @@ func resourcePath(st store.Stack) func(urn string) string {
 	return func(urn string) string { return page.StackPath(st, "resource") + "?urn=" + urlQuery(urn) }
 }
 
-// tabs of a stack: the last segment of their paths, and their texts.
-var tabs = []view.Part{
-	{Text: "Overview"},
-	{Name: "updates", Text: "Activity"},
-	{Name: "resources", Text: "Resources"},
-	{Name: "deployments", Text: "Deployments"},
-	{Name: "git", Text: "Git"},
-	{Name: "drift", Text: "Drift"},
-	{Name: "settings", Text: "Settings"},
+// Heads makes the heads of all pages about a stack.
+type Heads struct {
+	Estate      *estate.Service
+	Deployments *deployments.Service
+	Pools       *pools.Service
 }
 
-// Page returns a page about a stack with the path to it, its tabs and its live topics. tab is the
-// last segment of the path of the current tab.
-func Page(st store.Stack, tab string) view.Page {
-	p := view.Page{
-		Title: st.Project + "/" + st.Name, Section: "stacks",
-		Crumbs: page.StackCrumbs(st),
-		Live:   []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
-	}
-	p.Tabs = view.Tabs(tabs, tab, func(name ...string) string { return page.StackPath(st, name...) })
-	return p
+// The tabs of a stack: the last segments of their paths.
+const (
+	Overview  = ""
+	Resources = "resources"
+	Runs      = "updates"
+	Drift     = "drift"
+	Settings  = "settings"
+)
+
+var tabs = []view.Part{
+	{Text: "Overview"},
+	{Name: Resources, Text: "Resources"},
+	{Name: Runs, Text: "Runs"},
+	{Name: Drift, Text: "Drift"},
+	{Name: Settings, Text: "Settings"},
 }
+
+// RunTabs returns the links between the lists of a stack's runs. current is the text of one of them.
+func RunTabs(st store.Stack, current string) []view.Tab {
+	list := []view.Tab{
+		{Text: "Updates", Href: page.StackPath(st, "updates")},
+		{Text: "Previews", Href: page.StackPath(st, "updates") + "?previews=1"},
+		{Text: "Deployments", Href: page.StackPath(st, "deployments")},
+	}
+	for i := range list {
+		list[i].Current = list[i].Text == current
+	}
+	return list
+}
+
+// settingsParts are the pages with settings: the last segments of their paths, and their texts.
+var settingsParts = []view.Part{
+	{Text: "Deployments"},
+	{Name: "git", Text: "Git"},
+	{Name: "schedules", Text: "Schedules"},
+	{Name: "webhooks", Text: "Webhooks"},
+	{Name: "access", Text: "Access"},
+	{Name: "options", Text: "Options"},
+}
+
+// SettingsTabs returns the pages with settings that a visitor may see. part is the last segment of the current one's path.
+func SettingsTabs(v *page.Visit, part string) []view.Tab {
+	var seen []view.Part
+	for _, p := range settingsParts {
+		if p.Name != "webhooks" || v.Who.Can(v.Stack, identity.Manage) {
+			seen = append(seen, p)
+		}
+	}
+	return view.Tabs(seen, part, func(name ...string) string {
+		if len(name) == 1 && name[0] == "git" {
+			return page.StackPath(v.Stack, "git")
+		}
+		return page.StackPath(v.Stack, append([]string{"settings"}, name...)...)
+	})
+}
+
+// head is what the head of a stack shows.
+type head struct {
+	estate.Stack
+	St      store.Stack
+	Set     *workflow.Settings // nil without deployment settings
+	Pool    string             // name of the pool; "" if unknown
+	Operate bool
+}
+
+// Page returns a page about a stack with its head, its tabs and its live topics. tab is the current tab. The body of the page
+// contains its title.
+func (h Heads) Page(v *page.Visit, tab string) (view.Page, error) {
+	p, _, err := h.page(v, tab)
+	return p, err
+}
+
+func (h Heads) page(v *page.Visit, tab string) (view.Page, head, error) {
+	st, ctx := v.Stack, v.Context()
+	m := head{St: st, Operate: v.Who.Can(st, identity.Operate)}
+	var err error
+	if m.Stack, err = h.Estate.Get(ctx, v.Who, st); err != nil {
+		return view.Page{}, m, err
+	}
+	switch set, err := h.Deployments.Settings(ctx, st); {
+	case err == nil:
+		m.Set = &set.Settings
+		if m.Pool, err = h.Pools.Name(ctx, st.OrgID, m.Set.AgentPoolID); err != nil {
+			return view.Page{}, m, err
+		}
+	case fault.KindOf(err) != fault.KindNotFound:
+		return view.Page{}, m, err
+	}
+	o := &view.Object{
+		Mark: list.Mark(m.State), Project: st.Project, Name: st.Name, Plain: tab != Overview, Badges: badges(m), Facts: facts(m), Label: "Stack",
+		Tabs: view.Tabs(tabs, tab, func(name ...string) string { return page.StackPath(st, name...) }),
+	}
+	if tab != Overview {
+		o.Href = page.StackPath(st)
+	}
+	if m.Operate {
+		o.Actions = actions(m)
+	}
+	for i := range o.Tabs {
+		if tabs[i].Name == Resources && m.Resources > 0 {
+			o.Tabs[i].Count = words.Number(m.Resources)
+		}
+	}
+	return view.Page{
+		Title: st.Project + "/" + st.Name, Mark: tabMarks[m.State], Section: "stacks", Object: o,
+		Live: []view.Topic{{Channel: deployments.Topic, About: deployments.About(st, "")}, {Channel: stacks.Topic, About: st.OrgID + "/" + st.ID}},
+	}, m, nil
+}
+
+// tabMarks are the states that the title and the icon of the window show.
+var tabMarks = map[estate.State]string{estate.Running: "run", estate.Failed: "bad", estate.Queued: "queued"}
+
+// branch returns the branch, commit or tag that the deployments of the stack use, and its icon.
+func (h head) branch() (icon, name string) {
+	if h.Set == nil || h.Set.Git() == nil {
+		return "", ""
+	}
+	switch g := h.Set.Git(); {
+	case g.Branch != "":
+		return "branch", strings.TrimPrefix(g.Branch, "refs/heads/")
+	case g.Commit != "":
+		return "commit", g.Commit[:min(len(g.Commit), 8)]
+	default:
+		return "tag", g.Tag
+	}
+}
+
+// locked reports whether a client outside of the server's deployments holds the stack.
+func (h head) locked() bool { return h.HeldBy != "" && h.LastDeployment == 0 }
+
+// stateBadge returns the kind and the text of the badge for the state, and the time since when; "" for a stack that is as
+// declared.
+func (h head) stateBadge() (kind, text string) {
+	switch h.State {
+	case estate.Failed:
+		if h.LastResult == store.RunCancelled {
+			return "bad", "cancelled"
+		}
+		return "bad", "failed"
+	case estate.Drift:
+		return "warn", "drift found"
+	case estate.Running:
+		return "run", "running"
+	case estate.Queued, estate.Paused, estate.Never:
+		return "", h.State.Words()
+	default:
+		return "", ""
+	}
+}
+
+// ways are the other operations of the menu beside the button Deploy.
+var ways = []struct {
+	operation workflow.Operation
+	icon      string
+	text      string
+	bad       bool
+}{
+	{workflow.OperationUpdate, "deploys", "Update…", false},
+	{workflow.OperationRefresh, "revert", "Refresh…", false},
+	{workflow.OperationDetectDrift, "search", "Detect drift…", false},
+	{workflow.OperationRemediateDrift, "s-drift", "Put back drift…", false},
+	{workflow.OperationDestroy, "trash", "Destroy…", true},
+}
+
+func deployPath(st store.Stack, o workflow.Operation) templ.SafeURL {
+	return templ.SafeURL(page.StackPath(st, "deploy") + "?operation=" + urlQuery(string(o)))
+}
+
+func starPath(st store.Stack) templ.SafeURL { return view.Href(st.OrgName, "-", "stacks", "star") }
 
 func nameOf(urn string) string {
 	_, name := changes.Parts(urn)
@@ -54,10 +218,19 @@ func showJSON(raw json.RawMessage) string {
 	return valueText(raw)
 }
 
+// countsOf returns the counts of an update's operations.
+func countsOf(text string) map[string]int64 {
+	var m map[string]int64
+	if json.Unmarshal([]byte(text), &m) != nil {
+		return nil
+	}
+	return m
+}
+
 // totalsOf returns the counts of an update's operations in the form of the CLI.
 func totalsOf(counts string) string {
-	var m map[string]int64
-	if json.Unmarshal([]byte(counts), &m) != nil {
+	m := countsOf(counts)
+	if m == nil {
 		return ""
 	}
 	short, _ := console.Brief(m)

@@ -19,7 +19,10 @@ const shownResources = 1000
 type resourceRow struct{ URN, Type, Name, ID string }
 
 func (p *pages) resources(v *page.Visit) (view.Page, error) {
-	out := Page(v.Stack, "resources")
+	out, err := p.Heads.Page(v, Resources)
+	if err != nil {
+		return out, err
+	}
 	search, kind := strings.ToLower(v.Query("q")), v.Query("type")
 	var rows []resourceRow
 	var types []string
@@ -53,7 +56,10 @@ func (p *pages) resources(v *page.Visit) (view.Page, error) {
 }
 
 func (p *pages) resource(v *page.Visit) (view.Page, error) {
-	out := Page(v.Stack, "resources")
+	out, err := p.Heads.Page(v, Resources)
+	if err != nil {
+		return out, err
+	}
 	urn := cmp.Or(v.Param("urn"), v.Query("urn"))
 	all, err := p.Stacks.Resources(v.Context(), v.Stack, 0)
 	if err != nil {
@@ -82,7 +88,6 @@ func (p *pages) resource(v *page.Visit) (view.Page, error) {
 		}
 	}
 	out.Title = nameOf(urn)
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Resources", Href: page.StackPath(v.Stack, "resources")}, view.Crumb{Text: out.Title})
 	out.Body = resourceView(v.Stack, r)
 	return out, nil
 }

@@ -2,22 +2,18 @@
 package stack
 
 import (
-	"cmp"
-	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
-	"workflowagent/internal/server/stacks/changes/diff"
-	"workflowagent/internal/server/stacks/rawjson"
+	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 )
@@ -25,12 +21,10 @@ import (
 // Deps are the services behind the pages.
 type Deps struct {
 	Stacks      *stacks.Service
-	Deployments *deployments.Service
 	Drift       *drift.Service
 	Triggers    *triggers.Service
 	Recovery    *recovery.Service
-	// APIURL is the server's address for clients, without a trailing slash.
-	APIURL string
+	Heads
 }
 
 type pages struct{ Deps }
@@ -56,66 +50,71 @@ func Register(site *page.Site, d Deps) {
 	site.View(stack+"/drift", read, p.drift)
 }
 
-// output is an output of a stack.
-type output struct {
-	Name, Value string
-	Secret      bool
-}
-
 func (p *pages) overview(v *page.Visit) (view.Page, error) {
-	out := Page(v.Stack, "")
 	ctx := v.Context()
-	tags, err := p.Stacks.Tags(ctx, v.Stack)
+	out, h, err := p.Heads.page(v, Overview)
 	if err != nil {
 		return out, err
 	}
-	outputs, pending, err := p.state(v)
-	if err != nil {
+	m := overviewModel{head: h, Now: time.Now(), Write: v.Who.Can(v.Stack, identity.Write)}
+	if m.Last, err = p.last(v, h.Stack); err != nil {
 		return out, err
 	}
-	recent, err := p.history(v, store.UpdateFilter{Limit: 5})
-	if err != nil {
+	if m.Tags, err = p.Stacks.Tags(ctx, v.Stack); err != nil {
 		return out, err
 	}
-	newest, _, err := p.Stacks.NewestOperation(ctx, v.Stack)
-	if err != nil {
+	if m.Contents, err = p.state(v); err != nil {
 		return out, err
 	}
-	lock, err := p.Stacks.Lock(ctx, v.Who, v.Stack)
-	if err != nil {
+	if m.Recent, err = p.recent(v); err != nil {
+		return out, err
+	}
+	if m.Graph, err = p.neighbours(v, h.Stack); err != nil {
+		return out, err
+	}
+	if m.Lock, err = p.Stacks.Lock(ctx, v.Who, v.Stack); err != nil {
 		return out, err
 	}
 	scheduled, err := p.Triggers.List(ctx, v.Stack)
 	if err != nil {
 		return out, err
 	}
-	described, err := readme(tags["pulumi:description"], readmeOf(outputs))
-	if err != nil {
+	m.TTL = timeToLive(scheduled)
+	if m.Readme, err = readme(m.Tags["pulumi:description"], readmeOf(m.Contents.Outputs)); err != nil {
 		return out, err
 	}
-	backup, err := p.Recovery.StateOf(ctx, v.Stack)
-	if err != nil {
+	if m.Backup, err = p.Recovery.StateOf(ctx, v.Stack); err != nil {
 		return out, err
 	}
-	if lock != nil {
-		out.ChangesAt = lock.ChangesAt
+	if m.Lock != nil {
+		out.ChangesAt = m.Lock.ChangesAt
 	}
-	out.Body = overview(overviewModel{
-		Backup: backup, Lock: lock, Readme: described, Now: time.Now(), TTL: timeToLive(scheduled),
-		St: v.Stack, Tags: tags, Outputs: outputs, Pending: pending, Recent: recent, Newest: newest,
-		Operate: v.Who.Can(v.Stack, identity.Operate), Write: v.Who.Can(v.Stack, identity.Write),
-	})
+	out.Layout, out.Body = view.Own, overview(m)
 	return out, nil
 }
 
+// last returns the last run that writes, if it failed, with its cause.
+func (p *pages) last(v *page.Visit, st estate.Stack) (*estate.Change, error) {
+	if st.State != estate.Failed {
+		return nil, nil //nolint:nilnil // there is nothing to explain
+	}
+	c, err := p.Estate.LastChange(v.Context(), st)
+	if err != nil || c.Cause != nil || c.LastResult != store.RunFailed || c.LastDeployment > 0 || c.Update.ID == "" {
+		return &c, err
+	}
+	tree, err := p.Stacks.Changes(v.Context(), v.Who, v.Stack, c.Update)
+	c.Cause = cause.OfUpdate(tree)
+	return &c, err
+}
+
 type overviewModel struct {
-	St             store.Stack
-	Tags           map[string]string
-	Outputs        []output
-	Pending        []string
-	Recent         []stacks.Entry
-	Newest         stacks.Entry
-	Operate, Write bool
+	head
+	Tags     map[string]string
+	Contents state
+	Recent   []run
+	Graph    *graph         // nil without neighbours
+	Last     *estate.Change // the last run that writes, if it failed
+	Write    bool
 	// Backup is the time of the backup from which the state is, or zero if it is newer.
 	Backup time.Time
 	Lock   *stacks.Lock
@@ -123,39 +122,6 @@ type overviewModel struct {
 	Now    time.Time
 	// TTL is the schedule that destroys the stack's resources next, or nil.
 	TTL *store.Schedule
-}
-
-// state returns the outputs of a stack and the resources with pending operations.
-func (p *pages) state(v *page.Visit) (outputs []output, pending []string, err error) {
-	if v.Stack.StateBlob == "" {
-		return nil, nil, nil
-	}
-	state, err := p.Stacks.Export(v.Context(), v.Stack.ID)
-	if err != nil || state.Empty() {
-		return nil, nil, err
-	}
-	for r := range rawjson.Elements(rawjson.Member(state.Deployment, "pending_operations")) {
-		var urn, kind string
-		_ = json.Unmarshal(rawjson.Member(rawjson.Member(r, "resource"), "urn"), &urn) // an absent name stays empty
-		_ = json.Unmarshal(rawjson.Member(r, "type"), &kind)
-		pending = append(pending, kind+" "+urn)
-	}
-	for r := range rawjson.Elements(rawjson.Member(state.Deployment, "resources")) {
-		if string(rawjson.Member(r, "type")) != `"pulumi:pulumi:Stack"` {
-			continue
-		}
-		for name, value := range rawjson.Members(rawjson.Member(r, "outputs")) {
-			var key string
-			if json.Unmarshal([]byte(`"`+name+`"`), &key) != nil {
-				key = name
-			}
-			text := valueText(value)
-			outputs = append(outputs, output{Name: key, Value: text, Secret: text == diff.Secret})
-		}
-		break
-	}
-	slices.SortFunc(outputs, func(a, b output) int { return cmp.Compare(a.Name, b.Name) })
-	return outputs, pending, nil
 }
 
 func (p *pages) history(v *page.Visit, f store.UpdateFilter) ([]stacks.Entry, error) {

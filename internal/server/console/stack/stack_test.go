@@ -207,8 +207,9 @@ func TestSameAsAPI(t *testing.T) {
 	}
 	f.API(http.MethodGet, "/api/stacks/acme/web/prod/export", nil, &state)
 
-	overview := text(f.page(f.base).Body)
-	if want := fmt.Sprintf("%s %d", history.Updates[0].Kind, st.Version); !strings.Contains(overview, want) {
+	page := f.page(f.base)
+	overview := text(page.Body)
+	if want := fmt.Sprintf(`title="%s %d"`, history.Updates[0].Kind, st.Version); !page.Contains(want) {
 		t.Errorf("the overview lacks %q: %s", want, overview)
 	}
 	if want := fmt.Sprintf("%d resources", len(state.Deployment.Resources)); !strings.Contains(overview, want) {
@@ -217,7 +218,7 @@ func TestSameAsAPI(t *testing.T) {
 	for name, value := range state.Deployment.Resources[0].Outputs {
 		shown, plain := value.(string)
 		if !plain {
-			shown = "[secret]"
+			shown = "••••••••"
 		}
 		if name == "readme" {
 			continue // it is rendered

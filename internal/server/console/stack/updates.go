@@ -24,7 +24,10 @@ import (
 const listed = 50
 
 func (p *pages) activity(v *page.Visit) (view.Page, error) {
-	out := Page(v.Stack, "updates")
+	out, err := p.Heads.Page(v, Runs)
+	if err != nil {
+		return out, err
+	}
 	previews := v.Query("previews") != ""
 	offset, err := strconv.Atoi(cmp.Or(v.Query("from"), "0"))
 	if err != nil || offset < 0 {
@@ -42,7 +45,7 @@ func (p *pages) activity(v *page.Visit) (view.Page, error) {
 			next += "&previews=1"
 		}
 	}
-	out.Title = "Activity of " + v.Stack.Project + "/" + v.Stack.Name
+	out.Title = "Runs of " + v.Stack.Project + "/" + v.Stack.Name
 	out.Body = activity(v.Stack, list, previews, next)
 	return out, nil
 }
@@ -118,7 +121,10 @@ func updateMark(status string) string {
 }
 
 func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
-	out := Page(v.Stack, "updates")
+	out, err := p.Heads.Page(v, Runs)
+	if err != nil {
+		return out, err
+	}
 	tree, err := p.tree(v, e)
 	if err != nil {
 		return out, err
@@ -132,7 +138,6 @@ func (p *pages) updatePage(v *page.Visit, e stacks.Entry) (view.Page, error) {
 		name = "preview"
 	}
 	out.Title, out.Mark = name+" of "+v.Stack.Project+"/"+v.Stack.Name, updateMark(e.Status)
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: "Activity", Href: page.StackPath(v.Stack, "updates")}, view.Crumb{Text: name})
 	if stacks.Status(e.Status).Finished() {
 		out.Live = nil
 	} else {

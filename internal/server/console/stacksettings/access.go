@@ -39,7 +39,10 @@ func (p *pages) access(v *page.Visit) (view.Page, error) { return p.accessPage(v
 
 func (p *pages) accessPage(v *page.Visit, problem string) (view.Page, error) {
 	access, err := p.Identity.StackAccess(v.Context(), v.Who, v.Stack)
-	return settingsPage(v, "access", problem, accessList(accessModel{v.Stack, access, v.Who.Can(v.Stack, identity.Manage)})), err
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.settingsPage(v, "access", problem, accessList(accessModel{v.Stack, access, v.Who.Can(v.Stack, identity.Manage)}))
 }
 
 func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {
@@ -86,7 +89,7 @@ func (p *pages) optionsPage(v *page.Visit, problem string) (view.Page, error) {
 			m.Orgs = append(m.Orgs, view.Option{Value: o.Name, Text: o.Name})
 		}
 	}
-	return settingsPage(v, "options", problem, optionsView(m)), nil
+	return p.settingsPage(v, "options", problem, optionsView(m))
 }
 
 // errNotConfirmed is the error of a dangerous action whose confirmation differs.

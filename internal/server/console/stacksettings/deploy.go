@@ -66,7 +66,7 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 	if m.Triggers, err = p.triggers(v, m.Set); err != nil {
 		return view.Page{}, err
 	}
-	return settingsPage(v, "", problem, deployForm(m)), nil
+	return p.settingsPage(v, "", problem, deployForm(m))
 }
 
 // visiblePools returns the pools that a visitor may see, and the id of the default pool. Visitors who

@@ -43,7 +43,8 @@ func (p *pages) review(v *page.Visit) (page.Answer, error) {
 	if m.Changes, err = changedFields(before, after, func(id string) string { return poolName(list, id, id) }); err != nil {
 		return page.Answer{}, err
 	}
-	return page.Once(settingsPage(v, "", "", review(m))), nil
+	shown, err := p.settingsPage(v, "", "", review(m))
+	return page.Once(shown), err
 }
 
 // merged returns settings after a patch.

@@ -48,7 +48,7 @@ func (p *pages) schedulesPage(v *page.Visit, form scheduleForm, problem string) 
 		return view.Page{}, err
 	}
 	m := schedulesModel{St: v.Stack, List: list, Form: form, Operate: v.Who.Can(v.Stack, identity.Operate), Times: &triggers.Calendar{}}
-	return settingsPage(v, "schedules", problem, scheduleList(m)), nil
+	return p.settingsPage(v, "schedules", problem, scheduleList(m))
 }
 
 // operations are those that a schedule can run.

@@ -3,7 +3,6 @@
 package stacksettings
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/a-h/templ"
@@ -12,9 +11,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity"
-	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
@@ -24,9 +21,8 @@ import (
 
 // Deps are the services behind the pages.
 type Deps struct {
-	Deployments *deployments.Service
+	stack.Heads
 	Identity    *identity.Service
-	Pools       *pools.Service
 	Stacks      *stacks.Service
 	Triggers    *triggers.Service
 	Webhooks    *webhooks.Service
@@ -56,8 +52,8 @@ func Register(site *page.Site, d Deps) {
 		Path: func(v *page.Visit, more ...string) string {
 			return path(v.Stack, append([]string{"webhooks"}, more...)...)
 		},
-		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
-			return settingsPage(v, "webhooks", problem, content)
+		Page: func(v *page.Visit, problem string, content templ.Component) (view.Page, error) {
+			return p.settingsPage(v, "webhooks", problem, content)
 		},
 	})
 	site.View(base+"/access", read, p.access)
@@ -72,32 +68,14 @@ func path(st store.Stack, more ...string) string {
 	return page.StackPath(st, append([]string{"settings"}, more...)...)
 }
 
-// parts are the pages with settings: the last segment of their paths, and their texts.
-var parts = []view.Part{
-	{Text: "Deployments"},
-	{Name: "schedules", Text: "Schedules"},
-	{Name: "webhooks", Text: "Webhooks"},
-	{Name: "access", Text: "Access"},
-	{Name: "options", Text: "Options"},
-}
-
-// tabs returns the pages that a visitor may see. part is the last segment of the current one's path.
-func tabs(v *page.Visit, part string) []view.Tab {
-	seen := slices.DeleteFunc(slices.Clone(parts), func(p view.Part) bool {
-		return p.Name == "webhooks" && !v.Who.Can(v.Stack, identity.Manage)
-	})
-	return view.Tabs(seen, part, func(name ...string) string { return path(v.Stack, name...) })
-}
-
 // settingsPage returns a page with the stack's head. part is the last segment of its path.
-func settingsPage(v *page.Visit, part, problem string, content templ.Component) view.Page {
-	p := stack.Page(v.Stack, "settings")
-	p.Title = "Settings of " + v.Stack.Project + "/" + v.Stack.Name
-	p.Crumbs = append(p.Crumbs, view.Crumb{Text: "Settings", Href: path(v.Stack)})
-	p.Body = frame(tabs(v, part), problem, content)
+func (p *pages) settingsPage(v *page.Visit, part, problem string, content templ.Component) (view.Page, error) {
+	out, err := p.Heads.Page(v, stack.Settings)
+	out.Title = "Settings of " + v.Stack.Project + "/" + v.Stack.Name
+	out.Body = frame(stack.SettingsTabs(v, part), problem, content)
 	// A form must not change while someone fills it in.
-	p.Live = nil
-	return p
+	out.Live = nil
+	return out, err
 }
 
 // answer redirects to a part of the settings after a change, or shows it again with the problem.

@@ -43,13 +43,14 @@ export function announce(text) {
 class CopyText extends HTMLElement {
   connectedCallback() {
     if (this.querySelector("button")) return;
-    const b = button("btn icon", "copy", "Copy");
+    const label = this.dataset.name ? `Copy ${this.dataset.name}` : "Copy";
+    const b = button("btn icon", "copy", label);
     b.addEventListener("click", async () => {
       if (!(await copy(this.querySelector("span").textContent))) return;
       b.title = "Copied";
       b.replaceChildren(icon("s-ok"));
       setTimeout(() => {
-        b.title = "Copy";
+        b.title = label;
         b.replaceChildren(icon("copy"));
       }, 2000);
     });

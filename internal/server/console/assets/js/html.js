@@ -54,6 +54,8 @@ export function morph(old, wanted) {
       // What the user has opened or typed stays.
       beforeAttributeUpdated: (name, node) =>
         !(name === "open" && node.tagName === "DETAILS") && !(name === "checked" && node.tagName === "INPUT"),
+      // The buttons that scripts add stay, too.
+      beforeNodeRemoved: (node) => !(node.nodeName === "BUTTON" && node.parentNode?.nodeName === "COPY-TEXT"),
     },
   });
 }

@@ -34,6 +34,15 @@ function age(seconds) {
   return `${Math.floor(all / size)} ${name}`;
 }
 
+// soon returns a time in the future, as the server does, but in the zone of the browser.
+function soon(at) {
+  const date = new Date(at);
+  const midnight = new Date().setHours(0, 0, 0, 0);
+  const days = Math.floor((at - midnight) / 86400000);
+  if (days === 0) return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  return date.toLocaleDateString("en-GB", days > 0 && days < 7 ? { weekday: "short" } : { day: "numeric", month: "short" });
+}
+
 const shown = new Set();
 let timer;
 
@@ -66,7 +75,7 @@ class LocalTime extends HTMLElement {
     const form = this.dataset.form;
     const local = new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
     const exact = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
-    const forms = { since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact };
+    const forms = { since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact, soon: () => soon(at) };
     const text = (forms[form] ?? (() => words(seconds)))();
     if (time.textContent !== text) time.textContent = text;
     if (time.title !== exact) time.title = exact;

@@ -1,0 +1,75 @@
+package estate
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"workflowagent/internal/server/links"
+	domain "workflowagent/internal/server/stacks/estate"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
+)
+
+// Mark returns the mark of a state.
+func Mark(s domain.State) string { return mark(s) }
+
+// Sparkline shows the last runs of a stack that write.
+func Sparkline(s domain.Stack) templ.Component { return sparkline(runsOf(s, time.Now())) }
+
+// FailureText says why the last run of a stack failed.
+func FailureText(c domain.Change) string {
+	switch {
+	case c.LastResult == store.RunCancelled:
+		return run(c.Stack) + " was cancelled"
+	case c.Cause == nil:
+		return run(c.Stack) + " failed"
+	case c.Cause.Message != "" && !strings.Contains(c.Cause.Headline, strings.TrimSuffix(c.Cause.Message, "…")) && c.Cause.URN != "":
+		return c.Cause.Headline + ": " + c.Cause.Message
+	default:
+		return c.Cause.Headline
+	}
+}
+
+// run names the last run of a stack at the beginning of a sentence.
+func run(s domain.Stack) string {
+	if s.LastDeployment > 0 {
+		return "Deployment #" + strconv.FormatInt(s.LastDeployment, 10) + " (" + s.LastKind + ")"
+	}
+	return "The " + s.LastKind + " from the CLI"
+}
+
+// RunPath returns the path of the last run of a stack.
+func RunPath(org string, s domain.Stack) string {
+	switch {
+	case s.LastDeployment > 0:
+		return links.Path(org, s.Project, s.Name, "deployments", strconv.FormatInt(s.LastDeployment, 10))
+	case s.LastVersion > 0:
+		return links.Path(org, s.Project, s.Name, "updates", strconv.FormatInt(s.LastVersion, 10))
+	default:
+		return links.Path(org, s.Project, s.Name)
+	}
+}
+
+// driftWords are what happened to resources outside of pulumi, by the operation with which a refresh follows.
+var driftWords = []struct{ op, word string }{{"update", "changed"}, {"delete", "deleted"}, {"create", "created"}, {"replace", "replaced"}}
+
+// DriftText says what a detection of drift found.
+func DriftText(counts map[string]int64) string {
+	var parts []string
+	for _, w := range driftWords {
+		if n := counts[w.op]; n > 0 {
+			parts = append(parts, words.Number(n)+" "+w.word)
+		}
+	}
+	switch len(parts) {
+	case 0:
+		return "The resources differ from the state"
+	case 1:
+		return parts[0] + " outside Pulumi"
+	default:
+		return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1] + " outside Pulumi"
+	}
+}
