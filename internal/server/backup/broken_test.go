@@ -431,6 +431,31 @@ func TestKilled(t *testing.T) {
 	compare(t, content(t, to.open(), "stacks", "logs"), want)
 }
 
+// TestInterruptedVerification checks that no server begins a new installation where a restore was interrupted while it
+// still verified its backup, and that one that was refused leaves nothing.
+func TestInterruptedVerification(t *testing.T) {
+	s := newSite(t, storetest.SQLiteUnraced(t))
+	dir := s.backup(backup.Request{}).Path
+	to := newTarget(t, "sqlite")
+	must.OK(t, remove("tables/users.jsonl.zst")(dir))
+	if _, err := backup.Restore(t.Context(), dir, to.Target); err == nil || !strings.Contains(err.Error(), "files are missing") {
+		t.Fatalf("restoring a damaged backup: %v", err)
+	}
+	if left := must.Get(os.ReadDir(filepath.Dir(to.MasterKey.File)))(t); len(left) > 0 {
+		t.Errorf("the refused restore has left %v", left)
+	}
+	s = newSite(t, storetest.SQLiteUnraced(t))
+	s.backup(backup.Request{})
+	if _, err := backup.Restore(countTo(t.Context(), 1), s.backups, to.Target); !errors.Is(err, context.Canceled) {
+		t.Fatalf("interrupting the verification: %v", err)
+	}
+	if db, err := store.Open(t.Context(), to.DSN, to.Options); err == nil || !strings.Contains(err.Error(), "a restore to it was interrupted") {
+		t.Errorf("a server begins a new installation: %v", errors.Join(err, db.Close()))
+	}
+	must.Get(backup.Restore(t.Context(), s.backups, to.Target))(t)
+	compare(t, content(t, to.open(), "stacks", "logs"), content(t, s.db, "stacks", "logs"))
+}
+
 // TestOlderBackup restores the backup of a server without the newest migration, whose schema the next start updates. The
 // backup is made from one of this version.
 func TestOlderBackup(t *testing.T) {

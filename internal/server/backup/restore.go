@@ -45,23 +45,21 @@ type Restored struct {
 // Restore verifies a backup, or the newest one in a directory, and restores it to a new database. If it returns an error,
 // the database contains nothing.
 func Restore(ctx context.Context, dir string, to Target) (Restored, error) {
-	report, err := Verify(ctx, dir)
+	b, err := openNewest(dir)
 	if err != nil {
 		return Restored{}, fmt.Errorf("not restoring the backup: %w", err)
-	}
-	b, err := open(report.Path)
-	if err != nil {
-		return Restored{}, err
 	}
 	defer b.close()
-	if !equal(b.manifest, report.Manifest) {
-		return Restored{}, errors.New("not restoring the backup: it was changed while it was read")
+	var report Report
+	var key []byte
+	var isNew bool
+	verify := func() (err error) {
+		if report, err = b.verify(ctx); err == nil {
+			key, isNew, err = b.masterKey(ctx, report, to)
+		}
+		return err
 	}
-	key, isNew, err := b.masterKey(ctx, report, to)
-	if err != nil {
-		return Restored{}, fmt.Errorf("not restoring the backup: %w", err)
-	}
-	err = store.Receive(ctx, to.DSN, to.Options, b.manifest.Schema, func(r *store.Receiver) error {
+	err = store.Receive(ctx, to.DSN, to.Options, b.manifest.Schema, verify, func(r *store.Receiver) error {
 		if err := b.load(ctx, r); err != nil {
 			return err
 		}
@@ -71,13 +69,9 @@ func Restore(ctx context.Context, dir string, to Target) (Restored, error) {
 		return writeKey(to.MasterKey.File, key)
 	})
 	if err != nil {
-		return Restored{}, fmt.Errorf("restoring the backup %s: %w", report.Path, explain(err, b.manifest))
+		return Restored{}, fmt.Errorf("restoring the backup %s: %w", b.path, explain(err, b.manifest))
 	}
 	return Restored{Report: report, Key: key != nil}, nil
-}
-
-func equal(a, b Manifest) bool {
-	return a.Time.Equal(b.Time) && a.Blobs == b.Blobs && slices.Equal(a.Tables, b.Tables)
 }
 
 // masterKey returns the content of the file with the key that fits the backup, and whether the file is new. It returns

@@ -25,16 +25,25 @@ type Report struct {
 // Verify reads a whole backup, or the newest one in a directory, and compares everything with its hash. If it returns an
 // error, the backup must not be restored.
 func Verify(ctx context.Context, dir string) (Report, error) {
-	path, err := Find(dir)
-	if err != nil {
-		return Report{}, err
-	}
-	b, err := open(path)
+	b, err := openNewest(dir)
 	if err != nil {
 		return Report{}, err
 	}
 	defer b.close()
-	report := Report{Path: path, Manifest: b.manifest, keys: keyring.Stored{}}
+	return b.verify(ctx)
+}
+
+// openNewest opens a backup, or the newest one in a directory.
+func openNewest(dir string) (*stored, error) {
+	path, err := Find(dir)
+	if err != nil {
+		return nil, err
+	}
+	return open(path)
+}
+
+func (b *stored) verify(ctx context.Context) (Report, error) {
+	report := Report{Path: b.path, Manifest: b.manifest, keys: keyring.Stored{}}
 	if err := b.checkNames(); err != nil {
 		return report, err
 	}

@@ -48,12 +48,12 @@ func (db *DB) Snapshot(ctx context.Context, fn func(*Snapshot) error) error {
 }
 
 // Receive creates a database with the migrations of a schema; see [database.Receive].
-func Receive(ctx context.Context, dsn string, opts Options, schema []int64, fill func(*Receiver) error) error {
+func Receive(ctx context.Context, dsn string, opts Options, schema []int64, check func() error, fill func(*Receiver) error) error {
 	opts, err := withMigrations(opts)
 	if err != nil {
 		return err
 	}
-	return database.Receive(ctx, dsn, opts, schema, fill)
+	return database.Receive(ctx, dsn, opts, schema, check, fill)
 }
 
 // BeforeUpdate returns a function for [Options].BeforeUpdate. The schema of its database is an earlier one.
