@@ -30,7 +30,7 @@ func TestManyValues(t *testing.T) {
 			})
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := backup.Verify(t.Context(), dir)
+			_, err := backup.Verify(t.Context(), dir, "")
 			runtime.ReadMemStats(&after)
 			if err == nil || !strings.Contains(err.Error(), "row 1: ") {
 				t.Errorf("verifying: %v", err)

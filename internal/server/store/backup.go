@@ -56,6 +56,15 @@ func Receive(ctx context.Context, dsn string, opts Options, schema []int64, chec
 	return database.Receive(ctx, dsn, opts, schema, check, fill)
 }
 
+// TablesOf returns the tables of a schema; see [database.TablesOf].
+func TablesOf(ctx context.Context, schema []int64) ([]Relation, error) {
+	opts, err := withMigrations(Options{})
+	if err != nil {
+		return nil, err
+	}
+	return database.TablesOf(ctx, opts, schema)
+}
+
 // BeforeUpdate returns a function for [Options].BeforeUpdate. The schema of its database is an earlier one.
 func BeforeUpdate(log *logrus.Entry, do func(ctx context.Context, db *DB) error) func(ctx context.Context, db *database.DB) error {
 	return func(ctx context.Context, db *database.DB) error { return do(ctx, &DB{DB: db, log: log}) }

@@ -74,6 +74,28 @@ func Receive(ctx context.Context, dsn string, opts Options, schema []int64, chec
 	return receivePostgres(ctx, dsn, opts, schema, fill)
 }
 
+// TablesOf returns the tables that exactly the migrations of a schema create.
+func TablesOf(ctx context.Context, opts Options, schema []int64) (tables []Relation, err error) {
+	opts, err = only(opts, schema)
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, fmt.Errorf("creating a schema: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1) // each connection has its own memory
+	m, err := newMigration(sqliteEngine, db, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.up(ctx); err != nil {
+		return nil, err
+	}
+	return relations(ctx, db, sqliteEngine)
+}
+
 // only returns options with the migrations of a schema.
 func only(opts Options, schema []int64) (Options, error) {
 	wanted := versions{}
