@@ -101,7 +101,7 @@ func TestForged(t *testing.T) {
 		}), "a file is missing, or not listed"},
 		"no blobs":                    {blobs(func(lines, *backup.Manifest) lines { return lines{"[]"} }), "cannot unmarshal"},
 		"a row of another form":       {table("stacks", replaced(`["s1"`, `{"s1"`)), "row"},
-		"a row with too many values":  {table("stacks", func(l lines, _ *backup.Manifest) lines { l[1] = "[1," + l[1][1:]; return l }), "values for"},
+		"a row with too many values":  {table("stacks", func(l lines, _ *backup.Manifest) lines { l[1] = strings.TrimSuffix(l[1], "]") + ",1]"; return l }), "values for"},
 		"a column of another kind":    {table("stacks", func(l lines, _ *backup.Manifest) lines { l[0] = strings.ReplaceAll(l[0], "text", "bigint"); return l }), "are not those of the schema"},
 		"a column of an unknown kind": {table("stacks", func(l lines, _ *backup.Manifest) lines { l[0] = strings.ReplaceAll(l[0], "bigint", "jsonb"); return l }), "are not those of the schema"},
 		"a renamed column":            {table("users", replaced(`"login"`, `"logins"`)), "are not those of the schema"},

@@ -19,6 +19,8 @@ type (
 	Relation = database.Relation
 	// Column is a column of a [Relation].
 	Column = database.Column
+	// Kind is the kind of a [Column].
+	Kind = database.Kind
 	// Receiver is a new database that receives the content of another one; see [database.Receiver].
 	Receiver = database.Receiver
 	// NotEmptyError means that nothing may be restored to a database; see [database.NotEmptyError].
