@@ -204,15 +204,23 @@ func newVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify DIR",
 		Short: "Check that a backup is whole",
-		Long: `Read a whole backup, and compare everything with its hash. DIR is a backup, or a directory of
-backups, of which the newest is checked. The command needs neither a server nor a database.`,
+		Long: `Read a whole backup, compare everything with its hash, and its tables with the schema that this
+program creates. DIR is a backup, or a directory of backups, of which the newest is checked. The
+command needs neither a server nor a database. With --key-passphrase-file, it also checks that the
+passphrase opens the master key of the backup, and that the key opens its secrets.`,
 		Example: `  workflow-server backup verify /mnt/backups
+  workflow-server backup verify /mnt/backups --key-passphrase-file /root/backup-passphrase
   workflow-server backup verify /mnt/backups/2026-11-29T14-05-00Z --json`,
 		Args: operator.OneArg("the directory of the backup"),
 	}
 	asJSON := jsonFlag(cmd)
+	file := cmd.Flags().String("key-passphrase-file", "", "file with the passphrase of the master key in the backup")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		report, err := backup.Verify(cmd.Context(), args[0])
+		passphrase, err := readPassphrase(*file)
+		if err != nil {
+			return err
+		}
+		report, err := backup.Verify(cmd.Context(), args[0], passphrase)
 		if err != nil {
 			return err
 		}
@@ -220,8 +228,12 @@ backups, of which the newest is checked. The command needs neither a server nor 
 		if *asJSON {
 			return operator.PrintJSON(cmd.OutOrStdout(), m)
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, and %d files with states and logs (%s), of %s, written by workflow-server %s on %s.\n",
-			report.Path, m.Rows(), m.Blobs.Count, words.Bytes(m.Blobs.Bytes), m.Time.Format(time.RFC3339), m.Server, m.Engine)
+		opened := ""
+		if passphrase != "" {
+			opened = " The passphrase opens its master key, and the key opens its secrets."
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, and %d files with states and logs (%s), of %s, written by workflow-server %s on %s.%s\n",
+			report.Path, m.Rows(), m.Blobs.Count, words.Bytes(m.Blobs.Bytes), m.Time.Format(time.RFC3339), m.Server, m.Engine, opened)
 		return err
 	}
 	return cmd

@@ -66,7 +66,7 @@ func TestBackupDrill(t *testing.T) {
 	if left := must.Get(os.ReadDir(data))(t); len(left) > 0 {
 		t.Errorf("the new installation has left %v", left)
 	}
-	if out := h.script("backup verify", values); !strings.Contains(out, "is whole") {
+	if out := h.script("backup verify", values); !strings.Contains(out, "The passphrase opens its master key") {
 		t.Errorf("got %s", out)
 	}
 	h.refuses(0, 1, "not a directory", "restore", values["PASSPHRASE_FILE"])

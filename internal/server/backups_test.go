@@ -293,7 +293,7 @@ func TestBackupBeforeUpdate(t *testing.T) {
 			if len(list) != 1 || list[0].Problem != nil || slices.Contains(list[0].Manifest.Schema, 590) {
 				t.Fatalf("the backups before the update are %+v", list)
 			}
-			must.Get(backup.Verify(t.Context(), list[0].Path))(t)
+			must.Get(backup.Verify(t.Context(), list[0].Path, ""))(t)
 
 			age()
 			must.OK(t, os.Chmod(backups, 0o755))

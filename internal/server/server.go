@@ -71,6 +71,7 @@ type Server struct {
 	connections   *connlimit.Limiter
 	lock          *filelock.Lock
 	db            *store.DB
+	secrets       *keyring.Ring
 	identity      *identity.Service
 	stacks        *stacks.Service
 	triggers      *triggers.Service
@@ -127,6 +128,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	if err != nil {
 		return nil, err
 	}
+	s.secrets = secrets
 	// Requests and background work share the memory.
 	memory := budget.New(requestMemory(), memoryPatience)
 	s.identity = identity.New(s.db, s.logOf("identity"))
@@ -438,7 +440,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.control != nil {
 		group.Go(func() error { return serve(s.control, s.commands, false) })
 	}
-	group.Go(func() error { return s.watchProgram(working) })
+	group.Go(func() error { return s.watchDatabase(working) })
 	group.Go(func() error {
 		s.pulse.run(working, s.handler)
 		return nil

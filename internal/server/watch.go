@@ -8,27 +8,32 @@ import (
 	"time"
 
 	"workflowagent/internal/retry"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 )
 
 const (
-	// programEvery is the interval between two checks that this program may use the database.
-	programEvery   = 10 * time.Second
-	programTimeout = 5 * time.Second
+	// databaseEvery is the interval between two checks that this server may use the database.
+	databaseEvery   = 5 * time.Second
+	databaseTimeout = 5 * time.Second
 
 	// stopMargin is the time that stopping takes in addition to the shutdown timeout.
 	stopMargin = 15 * time.Second
 )
 
-// watchProgram returns an error as soon as a newer server has upgraded the database so that this one must
-// not use it any more. It ignores other errors of the database, which other callers report.
-func (s *Server) watchProgram(ctx context.Context) error {
-	return every(ctx, programEvery, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, programTimeout)
+// watchDatabase returns an error as soon as this server must not use the database any more: a newer server has upgraded
+// it, or while this one stood still, its secrets were discarded. It ignores other errors of the database, which other
+// callers report.
+func (s *Server) watchDatabase(ctx context.Context) error {
+	return every(ctx, databaseEvery, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 		defer cancel()
 		err := s.db.CheckProgram(ctx)
 		if old, ok := errors.AsType[*store.OldProgramError](err); ok {
 			return old
+		}
+		if err := s.secrets.CheckStored(ctx); errors.Is(err, keyring.ErrNotStored) {
+			return err
 		}
 		return nil
 	})

@@ -20,6 +20,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
@@ -35,6 +36,17 @@ func TestServerStopsForANewerOne(t *testing.T) {
 	defer cancel()
 	err := s.Run(ctx)
 	if old, ok := errors.AsType[*store.OldProgramError](err); !ok || old.Oldest != "v9.1.0" || ctx.Err() != nil {
+		t.Errorf("the server ends with %v", err)
+	}
+}
+
+// TestServerStopsWithoutItsSecrets runs a server whose secrets were discarded while it stood still.
+func TestServerStopsWithoutItsSecrets(t *testing.T) {
+	s := must.Get(New(t.Context(), testConfig(t, t.TempDir()), "v1", storetest.Log(), io.Discard))(t)
+	must.OK(t, keyring.Discard(t.Context(), s.db))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.Run(ctx); !errors.Is(err, keyring.ErrNotStored) || ctx.Err() != nil {
 		t.Errorf("the server ends with %v", err)
 	}
 }

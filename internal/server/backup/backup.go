@@ -117,7 +117,7 @@ func decodeManifest(data []byte) (Manifest, error) {
 	seen := map[string]bool{}
 	for _, t := range m.Tables {
 		if !isTableName(t.Name) || seen[t.Name] {
-			return Manifest{}, fmt.Errorf("%s is damaged: the table %q has no valid name, or occurs twice", manifestName, t.Name)
+			return Manifest{}, fmt.Errorf("%s is damaged: the table %.64q has no valid name, or occurs twice", manifestName, t.Name)
 		}
 		seen[t.Name] = true
 	}

@@ -3,6 +3,9 @@ package backup_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -219,7 +222,7 @@ func TestRestore(t *testing.T) {
 			}
 			must.OK(t, s.db.Blobs().Delete(t.Context(), "stacks/s0/unnamed"))
 			want := content(t, s.db, "stacks", "logs")
-			report := must.Get(backup.Verify(t.Context(), s.backups))(t)
+			report := must.Get(backup.Verify(t.Context(), s.backups, ""))(t)
 			if report.Path != result.Path || report.Manifest.Engine != from {
 				t.Errorf("verified %s of %s, want %s of %s", report.Path, report.Manifest.Engine, result.Path, from)
 			}
@@ -378,7 +381,7 @@ func TestUnchangedBlobs(t *testing.T) {
 			if third.Linked != 12 || !slices.Equal(third.Removed, []string{filepath.Base(first.Path), filepath.Base(second.Path)}) || third.Unremoved != nil {
 				t.Errorf("linked %d, removed %v, %v", third.Linked, third.Removed, third.Unremoved)
 			}
-			must.Get(backup.Verify(t.Context(), s.backups))(t)
+			must.Get(backup.Verify(t.Context(), s.backups, ""))(t)
 		})
 	}
 }
@@ -427,7 +430,7 @@ func TestMissingState(t *testing.T) {
 		if !slices.Equal(result.Manifest.Missing, []string{"stacks/s1/a"}) || result.Manifest.Blobs.Count != 8 {
 			t.Errorf("the backup has %d blobs and misses %v", result.Manifest.Blobs.Count, result.Manifest.Missing)
 		}
-		must.Get(backup.Verify(t.Context(), s.backups))(t)
+		must.Get(backup.Verify(t.Context(), s.backups, ""))(t)
 	})
 }
 
@@ -476,6 +479,38 @@ func TestKeys(t *testing.T) {
 	if _, err := backup.Write(t.Context(), s.source(), q, func(backup.Progress) {}); err == nil || !strings.Contains(err.Error(), "fewer than 12") {
 		t.Errorf("a short passphrase: %v", err)
 	}
+}
+
+// TestVerifiedKey checks that the verification of a backup opens its master key with the passphrase.
+func TestVerifiedKey(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newSite(t, db)
+		plain := s.backup(backup.Request{}).Path
+		whole := s.backup(backup.Request{Passphrase: passphrase}).Path
+		must.Get(backup.Verify(t.Context(), whole, passphrase))(t)
+		other := newSite(t, storetest.SQLiteUnraced(t)).backup(backup.Request{Passphrase: passphrase}).Path
+		const file = "master-key.age"
+		forged := func(key []byte) string {
+			dir := copyOf(t, whole)
+			var m backup.Manifest
+			must.OK(t, json.Unmarshal(must.Get(os.ReadFile(filepath.Join(dir, "manifest.json")))(t), &m))
+			sum := sha256.Sum256(key)
+			m.Key = &backup.Part{Size: int64(len(key)), SHA256: hex.EncodeToString(sum[:])}
+			must.OK(t, os.WriteFile(filepath.Join(dir, "manifest.json"), must.Get(json.Marshal(m))(t), 0o600))
+			must.OK(t, os.WriteFile(filepath.Join(dir, file), key, 0o600))
+			return dir
+		}
+		for name, tt := range map[string]struct{ dir, passphrase, want string }{
+			"another passphrase": {whole, "incorrect horse battery", "check the passphrase"},
+			"no key":             {plain, passphrase, "contains no master key"},
+			"garbage":            {forged([]byte("abc")), passphrase, "opening the sealed master key"},
+			"a foreign key":      {forged(must.Get(os.ReadFile(filepath.Join(other, file)))(t)), passphrase, "does not open its secrets"},
+		} {
+			if _, err := backup.Verify(t.Context(), tt.dir, tt.passphrase); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: got %v, want %q", name, err, tt.want)
+			}
+		}
+	})
 }
 
 // TestReplacedKey backs up while the master key is being replaced. Both keys open the restored secrets, and no other.

@@ -18,6 +18,3 @@ func LowerStartDelay() (restore func()) {
 	startDelay = time.Millisecond
 	return func() { startDelay = before }
 }
-
-// EqualManifests reports whether two manifests say the same.
-var EqualManifests = equal

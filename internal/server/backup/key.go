@@ -73,3 +73,22 @@ func openKey(sealed []byte, passphrase string) ([]byte, error) {
 	}
 	return key, nil
 }
+
+// sealedKey returns the master key of the backup, which must open the keys of its secrets.
+func (b *stored) sealedKey(keys keyring.Stored, passphrase string) ([]byte, error) {
+	if b.manifest.Key == nil {
+		return nil, fault.Invalid("the backup %s contains no master key that the passphrase could open: use another one, which workflow-server backup list shows, or leave the passphrase out, and put a copy of the key into its place before you restore", b.path)
+	}
+	sealed, err := b.read(keyName, maxKey)
+	if err != nil {
+		return nil, err
+	}
+	key, err := openKey(sealed, passphrase)
+	if err != nil {
+		return nil, err
+	}
+	if err := keys.Check(string(key)); err != nil {
+		return nil, fault.Invalid("the sealed master key of the backup %s does not open its secrets (%v): use another backup, or leave the passphrase out, and put a copy of the key into its place before you restore", b.path, err)
+	}
+	return key, nil
+}

@@ -66,6 +66,6 @@ func TestGrowingLogs(t *testing.T) {
 				t.Errorf("the second backup contains the log %q, want %q", got, want)
 			}
 		}
-		must.Get(backup.Verify(t.Context(), s.backups))(t)
+		must.Get(backup.Verify(t.Context(), s.backups, ""))(t)
 	})
 }

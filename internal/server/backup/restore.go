@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,10 +10,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
-	"strings"
-	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
@@ -47,23 +43,21 @@ type Restored struct {
 // Restore verifies a backup, or the newest one in a directory, and restores it to a new database. If it returns an error,
 // the database contains nothing.
 func Restore(ctx context.Context, dir string, to Target) (Restored, error) {
-	report, err := Verify(ctx, dir)
+	b, err := openNewest(dir)
 	if err != nil {
 		return Restored{}, fmt.Errorf("not restoring the backup: %w", err)
-	}
-	b, err := open(report.Path)
-	if err != nil {
-		return Restored{}, err
 	}
 	defer b.close()
-	if !equal(b.manifest, report.Manifest) {
-		return Restored{}, errors.New("not restoring the backup: it was changed while it was read")
+	var report Report
+	var key []byte
+	var isNew bool
+	verify := func() (err error) {
+		if report, err = b.verify(ctx, ""); err == nil {
+			key, isNew, err = b.masterKey(ctx, report, to)
+		}
+		return err
 	}
-	key, isNew, err := b.masterKey(ctx, report, to)
-	if err != nil {
-		return Restored{}, fmt.Errorf("not restoring the backup: %w", err)
-	}
-	err = store.Receive(ctx, to.DSN, to.Options, b.manifest.Schema, func(r *store.Receiver) error {
+	err = store.Receive(ctx, to.DSN, to.Options, b.manifest.Schema, verify, func(r *store.Receiver) error {
 		if err := b.load(ctx, r); err != nil {
 			return err
 		}
@@ -73,16 +67,9 @@ func Restore(ctx context.Context, dir string, to Target) (Restored, error) {
 		return writeKey(to.MasterKey.File, key)
 	})
 	if err != nil {
-		return Restored{}, fmt.Errorf("restoring the backup %s: %w", report.Path, explain(err, b.manifest))
+		return Restored{}, fmt.Errorf("restoring the backup %s: %w", b.path, explain(err, b.manifest))
 	}
 	return Restored{Report: report, Key: key != nil}, nil
-}
-
-// equal reports whether two manifests, as they are stored, say the same.
-func equal(a, b Manifest) bool {
-	same := a.Time.Equal(b.Time)
-	a.Time, b.Time = time.Time{}, time.Time{}
-	return same && reflect.DeepEqual(a, b)
 }
 
 // masterKey returns the content of the file with the key that fits the backup, and whether the file is new. It returns
@@ -95,14 +82,7 @@ func (b *stored) masterKey(ctx context.Context, report Report, to Target) (conte
 	exists := err == nil
 	content = existing
 	if to.Passphrase != "" {
-		if b.manifest.Key == nil {
-			return nil, false, fault.Invalid("the backup %s contains no master key that the passphrase could open: restore another one, which workflow-server backup list shows, or put a copy of the key into its place and leave the passphrase out", b.path)
-		}
-		sealed, err := b.read(keyName, maxKey)
-		if err != nil {
-			return nil, false, err
-		}
-		if content, err = openKey(sealed, to.Passphrase); err != nil {
+		if content, err = b.sealedKey(report.keys, to.Passphrase); err != nil {
 			return nil, false, err
 		}
 		if exists && !bytes.Equal(bytes.TrimSpace(content), bytes.TrimSpace(existing)) {
@@ -142,17 +122,9 @@ func writeKey(path string, content []byte) error {
 
 // load adds all rows and blobs to a database.
 func (b *stored) load(ctx context.Context, r *store.Receiver) error {
-	if len(b.manifest.Tables) != len(r.Relations) {
-		return fmt.Errorf("the backup has %d tables, but its schema %d", len(b.manifest.Tables), len(r.Relations))
-	}
-	for _, rel := range r.Relations {
-		i := slices.IndexFunc(b.manifest.Tables, func(t Table) bool { return t.Name == rel.Name })
-		if i < 0 {
-			return fmt.Errorf("the backup lacks the table %s of its schema", rel.Name)
-		}
-		if err := b.loadTable(ctx, r, b.manifest.Tables[i], rel); err != nil {
-			return err
-		}
+	err := b.eachTable(r.Relations, func(t Table, rel store.Relation) error { return b.loadTable(ctx, r, t, rel) })
+	if err != nil {
+		return err
 	}
 	return b.eachBlob(func(entry Blob) error {
 		if err := ctx.Err(); err != nil {
@@ -174,15 +146,7 @@ func (b *stored) load(ctx context.Context, r *store.Receiver) error {
 }
 
 func (b *stored) loadTable(ctx context.Context, r *store.Receiver, t Table, rel store.Relation) error {
-	return b.lines(filepath.Join(tablesDir, t.Name+tableSuffix), t.Part, func(lines *bufio.Reader) error {
-		columns, err := readColumns(lines)
-		if err != nil {
-			return err
-		}
-		if err := sameColumns(columns, rel.Columns); err != nil {
-			return err
-		}
-		rows := counted(readRows(lines, columns), t.Rows)
+	return b.readTable(t, rel, func(columns []store.Column, rows iter.Seq2[[]any, error]) error {
 		if t.Name == installationTable {
 			mark, err := recovery.Mark(b.manifest.Time)
 			if err != nil {
@@ -216,31 +180,4 @@ func marked(rows iter.Seq2[[]any, error], columns []store.Column, mark []byte) i
 		row[name], row[value] = recovery.Name, mark
 		yield(row, nil)
 	}
-}
-
-// counted ends with an error if rows are missing, or if there are too many.
-func counted(rows iter.Seq2[[]any, error], want int64) iter.Seq2[[]any, error] {
-	return func(yield func([]any, error) bool) {
-		var n int64
-		for values, err := range rows {
-			if n++; err == nil && n > want {
-				err = fmt.Errorf("it has more than %d rows", want)
-			}
-			if !yield(values, err) || err != nil {
-				return
-			}
-		}
-		if n < want {
-			yield(nil, fmt.Errorf("it has %d rows instead of %d", n, want))
-		}
-	}
-}
-
-func sameColumns(got, want []store.Column) error {
-	byName := func(a, b store.Column) int { return strings.Compare(a.Name, b.Name) }
-	got, want = slices.SortedFunc(slices.Values(got), byName), slices.SortedFunc(slices.Values(want), byName)
-	if !slices.Equal(got, want) {
-		return fmt.Errorf("its columns %v are not those of the schema, %v", got, want)
-	}
-	return nil
 }

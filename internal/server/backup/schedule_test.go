@@ -200,6 +200,6 @@ func TestSharedDirectory(t *testing.T) {
 		t.Errorf("removed %v, %v", result.Removed, result.Unremoved)
 	}
 	for _, path := range foreign {
-		must.Get(backup.Verify(t.Context(), path))(t)
+		must.Get(backup.Verify(t.Context(), path, ""))(t)
 	}
 }

@@ -1,12 +1,12 @@
 package backup
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"path/filepath"
 	"slices"
 
@@ -23,35 +23,59 @@ type Report struct {
 }
 
 // Verify reads a whole backup, or the newest one in a directory, and compares everything with its hash. If it returns an
-// error, the backup must not be restored.
-func Verify(ctx context.Context, dir string) (Report, error) {
-	path, err := Find(dir)
-	if err != nil {
-		return Report{}, err
-	}
-	b, err := open(path)
+// error, the backup must not be restored. A passphrase must open the sealed master key, and that the secrets; "" leaves
+// the key sealed.
+func Verify(ctx context.Context, dir, passphrase string) (Report, error) {
+	b, err := openNewest(dir)
 	if err != nil {
 		return Report{}, err
 	}
 	defer b.close()
-	report := Report{Path: path, Manifest: b.manifest, keys: keyring.Stored{}}
+	return b.verify(ctx, passphrase)
+}
+
+// openNewest opens a backup, or the newest one in a directory.
+func openNewest(dir string) (*stored, error) {
+	path, err := Find(dir)
+	if err != nil {
+		return nil, err
+	}
+	return open(path)
+}
+
+func (b *stored) verify(ctx context.Context, passphrase string) (Report, error) {
+	report := Report{Path: b.path, Manifest: b.manifest, keys: keyring.Stored{}}
 	if err := b.checkNames(); err != nil {
 		return report, err
 	}
-	for _, t := range b.manifest.Tables {
-		err := b.eachRow(ctx, t, func(columns []store.Column, values []any) {
-			if t.Name == installationTable {
-				report.note(columns, values)
+	schema, err := store.TablesOf(ctx, b.manifest.Schema)
+	if err != nil {
+		return report, explain(err, b.manifest)
+	}
+	err = b.eachTable(schema, func(t Table, rel store.Relation) error {
+		return b.readTable(t, rel, func(columns []store.Column, rows iter.Seq2[[]any, error]) error {
+			for values, err := range rows {
+				if err := errors.Join(err, ctx.Err()); err != nil {
+					return err
+				}
+				if t.Name == installationTable {
+					report.note(columns, values)
+				}
 			}
+			return nil
 		})
-		if err != nil {
-			return report, err
-		}
+	})
+	if err != nil {
+		return report, err
 	}
 	if err := b.verifyBlobs(ctx); err != nil {
 		return report, err
 	}
-	return report, b.verifyKey()
+	if err := b.verifyKey(); err != nil || passphrase == "" {
+		return report, err
+	}
+	_, err = b.sealedKey(report.keys, passphrase)
+	return report, err
 }
 
 const installationTable = "installation"
@@ -111,29 +135,6 @@ func (b *stored) checkDir(dir string, want []string) error {
 	return nil
 }
 
-// eachRow calls do with the rows of a table, and checks their file.
-func (b *stored) eachRow(ctx context.Context, t Table, do func(columns []store.Column, values []any)) error {
-	name := filepath.Join(tablesDir, t.Name+tableSuffix)
-	return b.lines(name, t.Part, func(r *bufio.Reader) error {
-		columns, err := readColumns(r)
-		if err != nil {
-			return err
-		}
-		var rows int64
-		for values, err := range readRows(r, columns) {
-			if err := errors.Join(err, ctx.Err()); err != nil {
-				return err
-			}
-			rows++
-			do(columns, values)
-		}
-		if rows != t.Rows {
-			return fmt.Errorf("it has %d rows instead of %d", rows, t.Rows)
-		}
-		return nil
-	})
-}
-
 // verifyBlobs checks all blobs, and that no other files exist.
 func (b *stored) verifyBlobs(ctx context.Context) error {
 	walk, stop := b.walkBlobs()
@@ -173,7 +174,7 @@ func (b *stored) verifyBlobs(ctx context.Context) error {
 	return nil
 }
 
-// verifyKey checks the sealed key. Only who knows the passphrase can open it.
+// verifyKey checks the file of the sealed key.
 func (b *stored) verifyKey() error {
 	if b.manifest.Key == nil {
 		return nil

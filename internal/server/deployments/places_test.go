@@ -332,3 +332,36 @@ func TestAgainKeepsSecretsInTheirPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestLostSecrets changes settings with a secret that the server cannot decrypt, for example because its master key was
+// lost. Changes of other members succeed, and the secret stays in its place. It is refused where it has not been.
+func TestLostSecrets(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		st := p.stack("dev")
+		p.must(p.put(st, withSecrets))
+		doc, secrets := p.settings(st)
+		lost := ciphertext(append([]byte{'p'}, bytes.Repeat([]byte{1}, 60)...))
+		p.store(st, strings.Replace(doc, secrets[passwordPath], lost, 1))
+		p.must(p.patch(st, `{"operationContext":{"environmentVariables":{"B":"x"}}}`))
+		doc, secrets = p.settings(st)
+		if secrets[passwordPath] != lost || !strings.Contains(doc, `"B":"x"`) {
+			t.Errorf("after a patch of another member: %s", doc)
+		}
+		p.must(p.put(st, strings.Replace(doc, `"B":"x"`, `"B":"y"`, 1)))
+		refused := func(what string, err error) {
+			t.Helper()
+			if fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "or its key was lost") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		refused("the secret in another member", p.patch(st, `{"operationContext":{"environmentVariables":{"B":`+lost+`}}}`))
+		refused("the secret for another address", p.put(st, strings.Replace(doc, "https://git.example/a.git", "https://git.example/b.git", 1)))
+		_, err := p.ask(st, `{"inheritSettings":true}`)
+		refused("a deployment", err)
+		p.must(p.patch(st, `{"sourceContext":{"git":{"gitAuth":{"basicAuth":{"userName":{"secret":"the user"},"password":{"secret":"the password"}}}}}}`))
+		id, err := p.ask(st, `{"inheritSettings":true}`)
+		p.must(err)
+		p.opens(id, "the password", "the variable")
+	})
+}

@@ -1,8 +1,10 @@
 package deployments
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/fault"
@@ -29,7 +31,7 @@ const (
 const sealing = 1 + 5 + 12 + 16 // form, key, nonce and tag
 
 // errCiphertext is returned for a ciphertext that is not valid in its place.
-var errCiphertext = errors.New("the ciphertext was not created by this server for this member of this stack and its address; send the secret itself")
+var errCiphertext = errors.New("this server cannot decrypt the ciphertext: it was not created for this member of this stack and its address, or its key was lost; send the secret itself")
 
 // placeOf returns the encryption scope of the secret with a path in settings of a stack.
 func placeOf(stackID string, set *workflow.Settings, path string) string {
@@ -103,6 +105,16 @@ func (s *Service) open(ctx context.Context, tx *store.Tx, stackID string, set *w
 // ciphertext is not valid in its place. stored are settings in the database, which determine where
 // ciphertexts of earlier versions are valid; nil settings have no effect.
 func (s *Service) seal(ctx context.Context, tx *store.Tx, stackID string, set *workflow.Settings, stored ...*workflow.Settings) error {
+	return s.sealOver(ctx, tx, stackID, set, false, stored)
+}
+
+// reseal is [Service.seal] for settings that replace those in the database. A secret that is already stored in its place
+// stays there, even if its key was lost.
+func (s *Service) reseal(ctx context.Context, tx *store.Tx, stackID string, set, old *workflow.Settings) error {
+	return s.sealOver(ctx, tx, stackID, set, true, []*workflow.Settings{old})
+}
+
+func (s *Service) sealOver(ctx context.Context, tx *store.Tx, stackID string, set *workflow.Settings, keep bool, stored []*workflow.Settings) error {
 	places := map[string][]workflow.Secret{}
 	for _, old := range stored {
 		if old == nil {
@@ -127,6 +139,11 @@ func (s *Service) seal(ctx context.Context, tx *store.Tx, stackID string, set *w
 			var err error
 			if plain, form, err = s.decrypt(ctx, tx, stackID, place, *v); err == nil && form == stackForm {
 				err = s.checkStored(ctx, tx, stackID, place, plain, places[place])
+			}
+			if keep && errors.Is(err, errCiphertext) && slices.ContainsFunc(places[place], func(old workflow.Secret) bool {
+				return bytes.Equal(old.Ciphertext(), v.Ciphertext())
+			}) {
+				return nil
 			}
 			if err != nil || form == placedForm {
 				return misplaced(path, err)

@@ -88,7 +88,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		}
 		if old != nil {
 			// The audit entry must not name the secrets of earlier versions, which this encrypts again.
-			if err := s.seal(ctx, tx, st.ID, old, old); err != nil && fault.KindOf(err) != fault.KindInvalid {
+			if err := s.reseal(ctx, tx, st.ID, old, old); err != nil && fault.KindOf(err) != fault.KindInvalid {
 				return err
 			}
 		}
@@ -118,7 +118,7 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 				return err
 			}
 		}
-		if err := s.seal(ctx, tx, st.ID, fresh, old); err != nil {
+		if err := s.reseal(ctx, tx, st.ID, fresh, old); err != nil {
 			return err
 		}
 		pinned, err := poolOf(tx, st.OrgID, fresh.AgentPoolID)

@@ -19,6 +19,8 @@ type (
 	Relation = database.Relation
 	// Column is a column of a [Relation].
 	Column = database.Column
+	// Kind is the kind of a [Column].
+	Kind = database.Kind
 	// Receiver is a new database that receives the content of another one; see [database.Receiver].
 	Receiver = database.Receiver
 	// NotEmptyError means that nothing may be restored to a database; see [database.NotEmptyError].
@@ -48,12 +50,21 @@ func (db *DB) Snapshot(ctx context.Context, fn func(*Snapshot) error) error {
 }
 
 // Receive creates a database with the migrations of a schema; see [database.Receive].
-func Receive(ctx context.Context, dsn string, opts Options, schema []int64, fill func(*Receiver) error) error {
+func Receive(ctx context.Context, dsn string, opts Options, schema []int64, check func() error, fill func(*Receiver) error) error {
 	opts, err := withMigrations(opts)
 	if err != nil {
 		return err
 	}
-	return database.Receive(ctx, dsn, opts, schema, fill)
+	return database.Receive(ctx, dsn, opts, schema, check, fill)
+}
+
+// TablesOf returns the tables of a schema; see [database.TablesOf].
+func TablesOf(ctx context.Context, schema []int64) ([]Relation, error) {
+	opts, err := withMigrations(Options{})
+	if err != nil {
+		return nil, err
+	}
+	return database.TablesOf(ctx, opts, schema)
 }
 
 // BeforeUpdate returns a function for [Options].BeforeUpdate. The schema of its database is an earlier one.

@@ -14,7 +14,7 @@ import (
 
 // Discard puts a key ring aside whose master key is lost, and removes the server's own keys that only the ring opens.
 // The next start makes new ones. Other ciphertexts remain, but cannot be decrypted. Discard refuses while servers share
-// the database, because they would go on with the old ring until their next start.
+// the database. One that stands still meanwhile notices it later, by [Ring.CheckStored].
 func Discard(ctx context.Context, db *store.DB) error {
 	err := db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		if err := checkStopped(tx); err != nil {

@@ -2,6 +2,7 @@ package keyring_test
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -72,4 +73,37 @@ func TestDiscardBesideServers(t *testing.T) {
 		beat(ago)
 		must.OK(t, keyring.Discard(t.Context(), db))
 	}
+}
+
+// TestDiscardedWhileAServerStoodStill checks that a server notices that its ring was discarded, also if another server
+// has made a new one since, even with the same master key. Rotations and another master key change nothing.
+func TestDiscardedWhileAServerStoodStill(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		checks := func(when string, s *keyring.Ring, want error) {
+			t.Helper()
+			for range 2 {
+				if err := s.CheckStored(t.Context()); !errors.Is(err, want) {
+					t.Errorf("%s: the ring is stored: %v, want %v", when, err, want)
+				}
+			}
+			if _, err := s.Encrypt(t.Context(), "stack", []byte("new")); !errors.Is(err, want) {
+				t.Errorf("%s: encrypting: %v, want %v", when, err, want)
+			}
+		}
+		still, other := open(t, db, 1), open(t, db, 1)
+		must.OK(t, other.Rotate(t.Context()))
+		checks("after a rotation by another server", still, nil)
+		must.OK(t, other.AddMaster(t.Context(), bytes.Repeat([]byte{2}, 32)))
+		checks("with two master keys", still, nil)
+		next := open(t, db, 2)
+		checks("with the next master key", next, nil)
+		must.OK(t, next.RetireMaster(t.Context()))
+		checks("with another master key", still, nil)
+		must.OK(t, keyring.Discard(t.Context(), db))
+		checks("after it was discarded", still, keyring.ErrNotStored)
+		open(t, db, 1)
+		for _, s := range []*keyring.Ring{other, next} {
+			checks("with a new ring", s, keyring.ErrNotStored)
+		}
+	})
 }

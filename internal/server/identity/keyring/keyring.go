@@ -34,8 +34,11 @@ type Ring struct {
 	masterKey []byte
 	master    tink.AEAD
 
-	mu   sync.RWMutex
-	ring tink.AEAD
+	mu        sync.RWMutex
+	ring      tink.AEAD
+	primary   uint32 // id of the key with which ring encrypts
+	lost      bool   // the database does not contain that key
+	successor []byte // at the last check, the same ring wrapped by the master key that was to replace the current one
 }
 
 // ErrMasterKey means that a master key does not unwrap the key ring of a database.
@@ -87,7 +90,7 @@ func (s *Ring) loadIn(tx *store.Tx) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ring = ring
+	s.ring, s.primary = ring, h.KeysetInfo().GetPrimaryKeyId()
 	return nil
 }
 
@@ -170,6 +173,9 @@ func (s *Ring) current() tink.AEAD {
 
 // Encrypt encrypts a stack's secret.
 func (s *Ring) Encrypt(_ context.Context, stackID string, plaintext []byte) ([]byte, error) {
+	if s.isLost() {
+		return nil, ErrNotStored
+	}
 	ct, err := s.current().Encrypt(plaintext, []byte(stackID))
 	return ct, fault.While(err, "encrypting a secret")
 }

@@ -21,6 +21,7 @@ import (
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/sys/boundedfile"
+	"workflowagent/internal/termtext"
 )
 
 // masterKeySize is the size of the master key in bytes (AES-256).
@@ -33,6 +34,8 @@ const (
 	maxKeyFile = 4 << 10
 	// maxCommandOutput limits each of the command's outputs in bytes.
 	maxCommandOutput = 64 << 10
+	// maxSaid limits what an error repeats of it, in bytes.
+	maxSaid = 500
 )
 
 // Source is where the master key comes from: the output of a shell command, or else a file.
@@ -108,15 +111,32 @@ func (s Source) output(ctx context.Context) ([]byte, error) {
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("the command for it did not end within %s: %w", commandTime, context.Cause(ctx))
 	}
-	lines := strings.Split(strings.TrimSpace(string(stderr.text)), "\n")
-	if last := lines[len(lines)-1]; last != "" && !keyText.MatchString(last) {
+	if last := keyText.ReplaceAllStringFunc(termtext.LastLine(string(stderr.text), maxSaid), hideKey); last != "" {
 		return nil, fmt.Errorf("the command for it failed: %w: %s", err, last)
 	}
 	return nil, fmt.Errorf("the command for it failed: %w", err)
 }
 
-// keyText matches text that can contain a master key in base64.
-var keyText = regexp.MustCompile(`[A-Za-z0-9+/]{43}=?`)
+// keyText matches text that can be a part of a master key in base64 or hexadecimal.
+var keyText = regexp.MustCompile(`[A-Za-z0-9+/=]{16,}`)
+
+// maxWord is more than the length of a word in messages, such as AccessDeniedException.
+const maxWord = 31
+
+// hideKey hides what [keyText] matches, except words and paths. A part of a key that is as long as a word contains
+// other characters than letters.
+func hideKey(text string) string {
+	pieces := []string{text}
+	if strings.HasPrefix(text, "/") {
+		pieces = strings.Split(text, "/")
+	}
+	for _, p := range pieces {
+		if len(p) > maxWord || len(p) >= 16 && strings.ContainsAny(p, "0123456789+/=") {
+			return "[REDACTED]"
+		}
+	}
+	return text
+}
 
 // limited keeps the first bytes of an output. The program cannot write more.
 type limited struct{ text []byte }

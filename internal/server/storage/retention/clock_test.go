@@ -1,12 +1,16 @@
 package retention_test
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
 
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/storage/retention"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/database"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestClockSetAhead checks that a clock that is set a year ahead removes nothing for a day, and
@@ -80,6 +84,33 @@ func TestClockBeforeTheStart(t *testing.T) {
 		stored(store.SweepClock{SweptAt: w.now, HeldUntil: w.now.Add(-time.Second)})
 		start("a day later", true)
 	})
+}
+
+// TestClockBeforeAnUpgrade starts the first server that stores when it swept, 31 days after the last sign of an earlier
+// one. It has recorded its own before it sweeps.
+func TestClockBeforeAnUpgrade(t *testing.T) {
+	for engine, dsn := range map[string]func() string{
+		"sqlite":   func() string { return "sqlite:" + filepath.Join(t.TempDir(), "a.db") },
+		"postgres": func() string { return storetest.PostgresURL(t) },
+	} {
+		t.Run(engine, func(t *testing.T) {
+			dsn, blobs := dsn(), t.TempDir()
+			older := must.Get(database.Open(t.Context(), dsn, database.Options{Log: storetest.Log(), BlobDir: blobs, Migrations: storetest.Migrations(t, "../../store/migrations", "0400")}))(t)
+			must.OK(t, older.Write(t.Context(), scope.Free, func(tx *database.Tx) error {
+				_, err := tx.Exec("INSERT INTO server_beat (id, beat_at, every_us) VALUES (1, $1, 5000000)", tx.Now().Add(-31*day))
+				return err
+			}))
+			must.OK(t, older.Close())
+			db := must.Get(store.Open(t.Context(), dsn, store.Options{Log: storetest.Log(), BlobDir: blobs}))(t)
+			t.Cleanup(func() { must.OK(t, db.Close()) })
+			w := newWorld(t, db)
+			w.write(func(tx *store.Tx) error { return tx.Beat(tx.Now(), time.Second) })
+			w.sweep(retention.Policy{DeletedFor: 30 * day})
+			if len(w.deleted.times) > 0 {
+				t.Errorf("removed something: %v", w.deleted.times)
+			}
+		})
+	}
 }
 
 // TestClockSetBack checks that a clock that is set back does not stop the sweeper.

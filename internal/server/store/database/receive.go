@@ -57,17 +57,43 @@ func (r *Receiver) Load(ctx context.Context, rel Relation, rows iter.Seq2[[]any,
 	return nil
 }
 
-// Receive creates the database of an address with exactly the migrations of a schema, and calls fill. The database
-// exists only if fill returns nil. It returns a [NotEmptyError] if the database contains anything.
-func Receive(ctx context.Context, dsn string, opts Options, schema []int64, fill func(*Receiver) error) error {
+// Receive creates the database of an address with exactly the migrations of a schema, after check, and calls fill. The
+// database exists only if both return nil. It returns a [NotEmptyError] if the database contains anything. With SQLite, no
+// server starts after a Receive that was interrupted, also during check, until the next one.
+func Receive(ctx context.Context, dsn string, opts Options, schema []int64, check func() error, fill func(*Receiver) error) error {
 	opts, err := only(opts, schema)
 	if err != nil {
 		return err
 	}
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
-		return receiveSQLite(ctx, path, opts, fill)
+		return receiveSQLite(ctx, path, opts, check, fill)
+	}
+	if err := check(); err != nil {
+		return err
 	}
 	return receivePostgres(ctx, dsn, opts, schema, fill)
+}
+
+// TablesOf returns the tables that exactly the migrations of a schema create.
+func TablesOf(ctx context.Context, opts Options, schema []int64) (tables []Relation, err error) {
+	opts, err = only(opts, schema)
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return nil, fmt.Errorf("creating a schema: %w", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1) // each connection has its own memory
+	m, err := newMigration(sqliteEngine, db, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.up(ctx); err != nil {
+		return nil, err
+	}
+	return relations(ctx, db, sqliteEngine)
 }
 
 // only returns options with the migrations of a schema.
@@ -114,7 +140,7 @@ func (s selected) ReadDir(name string) ([]fs.DirEntry, error) {
 	}), err
 }
 
-func receiveSQLite(ctx context.Context, path string, opts Options, fill func(*Receiver) error) (err error) {
+func receiveSQLite(ctx context.Context, path string, opts Options, check func() error, fill func(*Receiver) error) (err error) {
 	partial := path + receivingSuffix
 	if err := clearSQLite(path, opts.BlobDir); err != nil {
 		return err
@@ -128,11 +154,14 @@ func receiveSQLite(ctx context.Context, path string, opts Options, fill func(*Re
 		return fmt.Errorf("creating the database: %w", err)
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && ctx.Err() == nil { // what was interrupted is to be repeated
 			err = errors.Join(err, removeSQLite(partial, opts.BlobDir))
 		}
 	}()
 	if err := durable.SyncDir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := check(); err != nil {
 		return err
 	}
 	files, err := blob.NewFiles(opts.BlobDir)

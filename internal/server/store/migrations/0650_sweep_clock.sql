@@ -5,6 +5,9 @@
 ALTER TABLE server_beats ADD COLUMN swept_at BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE server_beats ADD COLUMN held_until BIGINT NOT NULL DEFAULT 0;
 
+-- An earlier version can have swept until its last beat. The next one can come before the first comparison.
+UPDATE server_beats SET swept_at = beat_at;
+
 -- Older programs can use the schema after this.
 
 -- +goose Down
