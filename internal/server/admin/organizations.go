@@ -85,7 +85,7 @@ func (s *Service) createOrganization(ctx context.Context, q NewOrganization) (Or
 func (s *Service) renameOrganization(ctx context.Context, q NewName) (Organization, error) {
 	o, err := s.Identity.Named(ctx, q.Name)
 	if err == nil {
-		o, err = s.Identity.RenameOrganization(ctx, o.ID, q.To)
+		o, err = s.Identity.RenameOrganization(ctx, operator, o.ID, q.To)
 	}
 	if err != nil {
 		return Organization{}, err

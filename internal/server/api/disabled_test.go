@@ -5,6 +5,7 @@ import (
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
 )
 
 // TestDisabledUsersReachNothing disables a user with a token, an exchanged token, a running update, a running job and
@@ -106,7 +107,7 @@ func TestRenamedOrganization(t *testing.T) {
 		job := l.job(base, "update", "")
 		running := l.fixture.start(app, "update")
 
-		must.Get(l.identity.RenameOrganization(t.Context(), must.Get(l.identity.Named(t.Context(), "acme"))(t).ID, "umbrella"))(t)
+		must.Get(l.identity.RenameOrganization(t.Context(), identity.Operator(), must.Get(l.identity.Named(t.Context(), "acme"))(t).ID, "umbrella"))(t)
 		running.send("POST", "/renew_lease", map[string]any{"duration": 60}).want(200, nil)
 		running.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
 		l.send(call{Method: "GET", Path: base + "/export", Auth: job}).want(200, nil)

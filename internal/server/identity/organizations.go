@@ -83,10 +83,13 @@ func taken(name string) error {
 	return fault.Conflict("the organization %q already exists, or another organization had this name before", name)
 }
 
-// RenameOrganization changes the name of an organization, which its former name still finds: the secrets in
-// stored states, programs, and running clients name it. The subjects of identity tokens contain the new name at
-// once.
-func (s *Service) RenameOrganization(ctx context.Context, id, to string) (o store.Organization, err error) {
+// mostFormerNames bounds the names that an organization's administrators can keep from others.
+const mostFormerNames = 20
+
+// RenameOrganization changes the name of an organization on behalf of one of its administrators or the server's. Its
+// former name still finds it: the secrets in stored states, programs, and running clients name it. The subjects of
+// identity tokens contain the new name at once.
+func (s *Service) RenameOrganization(ctx context.Context, p Principal, id, to string) (o store.Organization, err error) {
 	if err := checkOrgName(to); err != nil {
 		return o, fault.Invalid("%v", err)
 	}
@@ -97,6 +100,13 @@ func (s *Service) RenameOrganization(ctx context.Context, id, to string) (o stor
 		}
 		if before.Name == to {
 			return fault.Invalid("the organization already has the name %q", to)
+		}
+		former, err := tx.CountFormerNames(id)
+		if err != nil {
+			return err
+		}
+		if former >= mostFormerNames && !p.operator {
+			return fault.Conflict("the organization %q has %d former names, which nothing else can have; only the server's operator can rename it again: workflow-server org rename", before.Name, former)
 		}
 		if err := tx.RenameOrganization(before, to, tx.Now()); err != nil {
 			return store.IfConflict(err, taken(to))

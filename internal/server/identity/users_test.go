@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -343,11 +344,12 @@ func TestRenameOrganization(t *testing.T) {
 		s := newTeam(t, db, "ann")
 		must.Get(s.CreateOrganization(t.Context(), "research", "ann"))(t)
 		must.OK(t, s.SetDefaultOrg(t.Context(), must.Get(s.UserByLogin(t.Context(), "ann"))(t).ID, "acme"))
+		p := identity.Operator()
 		rename := func(name, to string, want fault.Kind) {
 			t.Helper()
 			o, err := s.Named(t.Context(), name)
 			if err == nil {
-				o, err = s.RenameOrganization(t.Context(), o.ID, to)
+				o, err = s.RenameOrganization(t.Context(), p, o.ID, to)
 			}
 			if fault.KindOf(err) != want || err == nil && o.Name != to {
 				t.Errorf("renaming %s to %s: %+v, %v; want an error of kind %q", name, to, o, err, want)
@@ -365,7 +367,7 @@ func TestRenameOrganization(t *testing.T) {
 		rename("acme", "api", fault.KindInvalid)
 		rename("none", "other", fault.KindNotFound)
 		rename("acme", "umbrella", "")
-		if find("umbrella") != s.acme.ID || find("acme") != s.acme.ID || find("ACME") != "" {
+		if find("umbrella") != s.acme.ID || find("acme") != s.acme.ID || find("ACME") != s.acme.ID {
 			t.Error("the names do not find the organization")
 		}
 		if got := s.last(s.acme.ID); got != `organization.renamed umbrella {"from":"acme"}` {
@@ -389,6 +391,22 @@ func TestRenameOrganization(t *testing.T) {
 		if find("third") != s.acme.ID || find("umbrella") != s.acme.ID {
 			t.Error("the former names do not find the organization")
 		}
+		// A name can change only in its case, and then again.
+		rename("acme", "Acme", "")
+		rename("Acme", "fourth", "")
+		if find("acme") != s.acme.ID || find("Acme") != s.acme.ID {
+			t.Error("a former name in another case does not find the organization")
+		}
+		rename("fourth", "acme", "")
+		// Only the operator renames an organization any number of times.
+		p = identity.Principal{}
+		rename("research", "r1", "")
+		for i := 2; i <= 20; i++ {
+			rename(fmt.Sprintf("r%d", i-1), fmt.Sprintf("r%d", i), "")
+		}
+		rename("r20", "r21", fault.KindConflict)
+		p = identity.Operator()
+		rename("r20", "r21", "")
 	})
 }
 

@@ -28,7 +28,7 @@ func TestLateWrites(t *testing.T) {
 		before := len(w.rows(w.rival))
 
 		for name, write := range map[string]func() error{
-			"rename": func() error { _, err := w.ids.RenameOrganization(t.Context(), w.rival.ID, "hijacked"); return err },
+			"rename": func() error { _, err := w.ids.RenameOrganization(t.Context(), boss, w.rival.ID, "hijacked"); return err },
 			"token": func() error {
 				_, _, err := w.ids.CreateToken(t.Context(), identity.NewTokenSpec{Kind: store.OrgToken, Name: "late", OrgID: w.rival.ID, Admin: true})
 				return err

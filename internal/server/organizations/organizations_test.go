@@ -139,7 +139,7 @@ func TestDelete(t *testing.T) {
 		w := newWorld(t, db)
 		w.fill(w.acme)
 		w.fill(w.rival)
-		must.Get(w.ids.RenameOrganization(t.Context(), w.acme.ID, "umbrella"))(t)
+		must.Get(w.ids.RenameOrganization(t.Context(), identity.Operator(), w.acme.ID, "umbrella"))(t)
 		kept := w.rows(w.rival)
 
 		w.delete(w.acme, "acme", fault.KindInvalid) // a former name
