@@ -48,6 +48,18 @@ func (tx *Tx) keepName(o Organization, owner string, at time.Time) error {
 	return err
 }
 
+// FreeName makes the name of a deleted organization available again. It reports whether a deleted organization had it.
+func (tx *Tx) FreeName(name string) (bool, error) {
+	n, err := tx.Exec("DELETE FROM former_names WHERE LOWER(name) = LOWER($1) AND org_id = $2", name, deletedOrg)
+	return n > 0, err
+}
+
+// HadName reports whether a deleted organization had a name, in any case of its letters.
+func (tx *Tx) HadName(name string) (bool, error) {
+	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM former_names WHERE LOWER(name) = LOWER($1) AND org_id = $2", name, deletedOrg)
+	return n > 0, err
+}
+
 // CountFormerNames returns the number of an organization's former names.
 func (tx *Tx) CountFormerNames(orgID string) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM former_names WHERE org_id = $1", orgID)

@@ -56,10 +56,17 @@ func (tx *Tx) OrganizationContent(orgID string, online time.Time) (OrganizationC
 }
 
 // DeleteOrganization ends the existence of an organization: no name finds it, no user belongs to it, no token is valid
-// for it, and nothing of it starts any more. What it stores remains for [Tx.PurgeOrganization]. Users who belong to no
+// for it, and nothing of it starts any more. No other organization can have its names, because cloud providers can still
+// trust identity tokens with them; see [Tx.FreeName]. What it stores remains for [Tx.PurgeOrganization]. Users who belong to no
 // other organization are signed out.
 func (tx *Tx) DeleteOrganization(o Organization, at time.Time) error {
 	if err := tx.ExecOne("UPDATE organizations SET name = '/deleted-' || id, display_name = '', deleted_at = $2 WHERE id = $1 AND deleted_at = 0", o.ID, at); err != nil {
+		return err
+	}
+	if err := tx.keepName(o, deletedOrg, at); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("UPDATE former_names SET org_id = $2 WHERE org_id = $1", o.ID, deletedOrg); err != nil {
 		return err
 	}
 	if _, err := tx.Exec("UPDATE users SET default_org = '' WHERE default_org = $1", o.Name); err != nil {
