@@ -1,8 +1,10 @@
 package organizations_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
@@ -13,6 +15,27 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
+
+// TestQuestionWithoutWrite asks what a deletion would remove, which takes long in a large organization, during the write
+// of another one.
+func TestQuestionWithoutWrite(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		must.OK(t, db.Write(t.Context(), scope.Server(), func(*store.Tx) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			answer := make(chan error, 1)
+			go func() {
+				_, _, err := w.orgs.Delete(ctx, w.rival.ID, "")
+				answer <- err
+			}()
+			if err := <-answer; fault.KindOf(err) != fault.KindInvalid {
+				t.Errorf("the question: %v", err)
+			}
+			return nil
+		}))
+	})
+}
 
 // TestLateWrites makes the writes of requests that were admitted before their organization was deleted.
 func TestLateWrites(t *testing.T) {
