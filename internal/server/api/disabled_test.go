@@ -45,7 +45,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		reads(job, own, 200)
 		reads(job, other, 200)
 		reads("token "+exchanged.AccessToken, dev, 200)
-		must.Get(l.identity.DisableUser(t.Context(), "ann", ""))(t)
+		must.Get(l.identity.DisableUser(t.Context(), identity.Operator(), "ann", ""))(t)
 		l.send(call{Method: "POST", Path: run + "/renew_lease", Body: map[string]any{"duration": 60}, Auth: "update-token " + started.Token}).want(403, nil).says("was disabled or removed")
 		lease(403)
 		// The update still holds the stack, until another user cancels it.
@@ -76,7 +76,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		l.send(call{Method: "GET", Path: dev, Auth: ann}).want(401, nil)
 		reads("token "+exchanged.AccessToken, dev, 401)
 		reads(job, other, 200)
-		must.Get(l.identity.DeleteUser(t.Context(), "ann", ""))(t)
+		must.Get(l.identity.DeleteUser(t.Context(), identity.Operator(), "ann", ""))(t)
 		reads(job, own, 200)
 		reads(job, other, 404)
 	})
@@ -89,7 +89,7 @@ func TestHistoriesOfDeletedUsers(t *testing.T) {
 		l.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]any{"stackName": "own"}, Auth: ann}).want(200, nil)
 		const own = "/api/stacks/acme/proj/own"
 		l.send(call{Method: "POST", Path: own + "/import", Body: state(1), Auth: ann}).want(200, nil)
-		ended := must.Get(l.identity.DeleteUser(t.Context(), "ann", "bob"))(t)
+		ended := must.Get(l.identity.DeleteUser(t.Context(), identity.Operator(), "ann", "bob"))(t)
 		l.do("GET", own+"/updates?output-type=service", nil).want(200, nil).says(ended.Login)
 		l.do("GET", own, nil).want(200, nil)
 		l.do("DELETE", own+"?force=true", nil).want(204, nil)
