@@ -61,15 +61,19 @@ func newOrgCreateCommand(s source) *cobra.Command {
 		Use:   "create NAME",
 		Short: "Create an organization",
 		Long: `Create an organization. Its first administrator is an existing user, who adds members, teams
-and pools. Organizations share the server, but not stacks, pools, integrations or limits.`,
+and pools. Organizations share the server, but not stacks, pools, integrations or limits.
+
+The names of a deleted organization are refused, because cloud providers can still trust identity tokens that
+contain them. Remove that trust, and then use --reuse-name.`,
 		Example: `  workflow-server org create research --admin ann
   workflow-server org create research --admin ann --json`,
 		Args: operator.OneArg("the name of the new organization"),
 	}
 	asJSON := jsonFlag(cmd)
 	first := cmd.Flags().String("admin", "", "login of the organization's first administrator (required)")
+	again := cmd.Flags().Bool("reuse-name", false, "also use a name that a deleted organization had")
 	create := newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
-		o, err := admin.CreateOrganization.Do(ctx, c, admin.NewOrganization{Name: cmd.Flags().Arg(0), Admin: *first})
+		o, err := admin.CreateOrganization.Do(ctx, c, admin.NewOrganization{Name: cmd.Flags().Arg(0), Admin: *first, Again: *again})
 		if err != nil {
 			return err
 		}

@@ -28,6 +28,8 @@ type NewOrganization struct {
 	Name string `json:"name"`
 	// Admin is the login of its first administrator.
 	Admin string `json:"admin"`
+	// Again permits the name of a deleted organization.
+	Again bool `json:"again,omitempty"`
 }
 
 // OrganizationName names an organization, or is a former name.
@@ -75,7 +77,11 @@ func (s *Service) showOrganization(ctx context.Context, q OrganizationName) (Org
 }
 
 func (s *Service) createOrganization(ctx context.Context, q NewOrganization) (Organization, error) {
-	o, err := s.Identity.CreateOrganization(ctx, q.Name, q.Admin)
+	create := s.Identity.CreateOrganization
+	if q.Again {
+		create = s.Identity.CreateAgain
+	}
+	o, err := create(ctx, q.Name, q.Admin)
 	if err != nil {
 		return Organization{}, err
 	}
@@ -85,7 +91,7 @@ func (s *Service) createOrganization(ctx context.Context, q NewOrganization) (Or
 func (s *Service) renameOrganization(ctx context.Context, q NewName) (Organization, error) {
 	o, err := s.Identity.Named(ctx, q.Name)
 	if err == nil {
-		o, err = s.Identity.RenameOrganization(ctx, o.ID, q.To)
+		o, err = s.Identity.RenameOrganization(ctx, operator, o.ID, q.To)
 	}
 	if err != nil {
 		return Organization{}, err

@@ -170,12 +170,12 @@ func (s *Service) listHoldings(ctx context.Context, q Login) (Holdings, error) {
 }
 
 func (s *Service) handOver(ctx context.Context, q Leaving) (Holdings, error) {
-	h, err := s.Identity.HandOver(ctx, q.Login, q.To)
+	h, err := s.Identity.HandOver(ctx, operator, q.Login, q.To)
 	return HoldingsOf(h), err
 }
 
 func (s *Service) disableUser(ctx context.Context, q Leaving) (Ended, error) {
-	ended, err := s.Identity.DisableUser(ctx, q.Login, q.To)
+	ended, err := s.Identity.DisableUser(ctx, operator, q.Login, q.To)
 	return Ended(ended), err
 }
 
@@ -184,7 +184,7 @@ func (s *Service) enableUser(ctx context.Context, q Login) (None, error) {
 }
 
 func (s *Service) deleteUser(ctx context.Context, q Leaving) (Ended, error) {
-	ended, err := s.Identity.DeleteUser(ctx, q.Login, q.To)
+	ended, err := s.Identity.DeleteUser(ctx, operator, q.Login, q.To)
 	return Ended(ended), err
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/identity"
 )
 
 // TestDisabledUsersReachNothing disables a user with a token, an exchanged token, a running update, a running job and
@@ -49,7 +50,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		reads(job, own, 200)
 		reads(job, other, 200)
 		reads("token "+exchanged.AccessToken, dev, 200)
-		must.Get(l.identity.DisableUser(t.Context(), "ann", ""))(t)
+		must.Get(l.identity.DisableUser(t.Context(), identity.Operator(), "ann", ""))(t)
 		l.send(call{Method: "POST", Path: run + "/renew_lease", Body: map[string]any{"duration": 60}, Auth: "update-token " + started.Token}).want(403, nil).says("was disabled or removed")
 		lease(403)
 		// The update still holds the stack, until another user cancels it.
@@ -81,7 +82,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		l.send(call{Method: "GET", Path: dev, Auth: ann}).want(401, nil)
 		reads("token "+exchanged.AccessToken, dev, 401)
 		reads(job, other, 200)
-		must.Get(l.identity.DeleteUser(t.Context(), "ann", ""))(t)
+		must.Get(l.identity.DeleteUser(t.Context(), identity.Operator(), "ann", ""))(t)
 		reads(job, own, 200)
 		reads(job, other, 404)
 	})
@@ -94,7 +95,7 @@ func TestHistoriesOfDeletedUsers(t *testing.T) {
 		l.send(call{Method: "POST", Path: "/api/stacks/acme/proj", Body: map[string]any{"stackName": "own"}, Auth: ann}).want(200, nil)
 		const own = "/api/stacks/acme/proj/own"
 		l.send(call{Method: "POST", Path: own + "/import", Body: state(1), Auth: ann}).want(200, nil)
-		ended := must.Get(l.identity.DeleteUser(t.Context(), "ann", "bob"))(t)
+		ended := must.Get(l.identity.DeleteUser(t.Context(), identity.Operator(), "ann", "bob"))(t)
 		l.do("GET", own+"/updates?output-type=service", nil).want(200, nil).says(ended.Login)
 		l.do("GET", own, nil).want(200, nil)
 		l.do("DELETE", own+"?force=true", nil).want(204, nil)
@@ -112,7 +113,7 @@ func TestRenamedOrganization(t *testing.T) {
 		job := l.job(base, "update", "")
 		running := l.fixture.start(app, "update")
 
-		must.Get(l.identity.RenameOrganization(t.Context(), must.Get(l.identity.Named(t.Context(), "acme"))(t).ID, "umbrella"))(t)
+		must.Get(l.identity.RenameOrganization(t.Context(), identity.Operator(), must.Get(l.identity.Named(t.Context(), "acme"))(t).ID, "umbrella"))(t)
 		running.send("POST", "/renew_lease", map[string]any{"duration": 60}).want(200, nil)
 		running.send("POST", "/complete", map[string]any{"status": "succeeded"}).want(204, nil)
 		l.send(call{Method: "GET", Path: base + "/export", Auth: job}).want(200, nil)

@@ -220,7 +220,7 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 	l.do("PUT", target+"/collaborators/guest", map[string]any{"permission": 101}).want(204, nil)
 	l.do("DELETE", "/api/orgs/acme/members/removed", nil).want(204, nil)
 	disabled := l.person("disabled", "acme", "admin")
-	if _, err := l.identity.DisableUser(l.t.Context(), "disabled", ""); err != nil {
+	if _, err := l.identity.DisableUser(l.t.Context(), identity.Operator(), "disabled", ""); err != nil {
 		l.t.Fatal(err)
 	}
 	root, err := l.identity.CreateUser(l.t.Context(), identity.NewUser{Login: "root", SiteAdmin: true})

@@ -251,7 +251,7 @@ func TestProviderKeepsTheLastAdministrator(t *testing.T) {
 		}
 		// A disabled administrator does not count.
 		must.Get(s.AddMember(t.Context(), s.acme, identity.AdminLogin, identity.RoleAdmin))(t)
-		must.Get(s.DisableUser(t.Context(), "grace", ""))(t)
+		must.Get(s.DisableUser(t.Context(), identity.Operator(), "grace", ""))(t)
 		if _, err := s.FromProvider(t.Context(), grace(nil)); fault.KindOf(err) != fault.KindForbidden || s.role(p.User.ID) != identity.RoleMember {
 			t.Errorf("a disabled user: %v, role %q", err, s.role(p.User.ID))
 		}

@@ -71,21 +71,21 @@ func (s *Service) Holdings(ctx context.Context, login string) (h Holdings, err e
 
 // HandOver gives all that a user owns to another user, who becomes the owner of the stacks, and on whose behalf
 // schedules and webhooks act from then on. If the user is the last administrator of an organization, the other one
-// becomes an administrator of it. Tokens of organizations, teams and pools remain valid.
+// must be an administrator of it, or becomes one if p is the operator. Tokens of organizations, teams and pools remain valid.
 //
 // The other user must belong to each of the organizations, and must be permitted to run what the schedules do.
-func (s *Service) HandOver(ctx context.Context, login, to string) (h Holdings, err error) {
+func (s *Service) HandOver(ctx context.Context, p Principal, login, to string) (h Holdings, err error) {
 	if to == "" {
 		return h, fault.Invalid("name the user who takes over what %s owns", login)
 	}
 	err = s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
-		h, err = handOver(ctx, tx, u, to)
+		h, err = handOver(ctx, tx, p, u, to)
 		return err
 	})
 	return h, fault.During(err, "handing over what a user owns")
 }
 
-func handOver(ctx context.Context, tx *store.Tx, u store.User, login string) (h Holdings, err error) {
+func handOver(ctx context.Context, tx *store.Tx, p Principal, u store.User, login string) (h Holdings, err error) {
 	to, err := tx.UserByLogin(login)
 	switch {
 	case err != nil:
@@ -101,7 +101,7 @@ func handOver(ctx context.Context, tx *store.Tx, u store.User, login string) (h 
 	if h.Counts, err = tx.CountHoldings(holder(u.ID)); err != nil {
 		return h, err
 	}
-	if err := admitSuccessor(ctx, tx, u, to, h.Last); err != nil {
+	if err := admitSuccessor(ctx, tx, p, u, to, h.Last); err != nil {
 		return h, err
 	}
 	scheduled, err := tx.StacksOfSchedules(holder(u.ID))
@@ -116,7 +116,7 @@ func handOver(ctx context.Context, tx *store.Tx, u store.User, login string) (h 
 
 // admitSuccessor ensures that a user belongs to all organizations in which another user owns something, and
 // administers those of which the other one is the last administrator. It records in each what is handed over.
-func admitSuccessor(ctx context.Context, tx *store.Tx, from, to store.User, last []string) error {
+func admitSuccessor(ctx context.Context, tx *store.Tx, p Principal, from, to store.User, last []string) error {
 	owned, err := tx.OrganizationsOfHoldings(holder(from.ID))
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func admitSuccessor(ctx context.Context, tx *store.Tx, from, to store.User, last
 		if err != nil {
 			return err
 		}
-		belongs, err := succeed(ctx, tx, o, to, slices.Contains(last, o.Name))
+		belongs, err := succeed(ctx, tx, p, o, to, slices.Contains(last, o.Name))
 		if err != nil {
 			return err
 		}
@@ -156,8 +156,9 @@ func admitSuccessor(ctx context.Context, tx *store.Tx, from, to store.User, last
 }
 
 // succeed makes a member of an organization its administrator if it has no other one. It reports false if the user does
-// not belong to it.
-func succeed(ctx context.Context, tx *store.Tx, o store.Organization, to store.User, administer bool) (bool, error) {
+// not belong to it. Only the operator gives the user more access to an organization than it has: an administrator of the
+// server could otherwise let in an accomplice.
+func succeed(ctx context.Context, tx *store.Tx, p Principal, o store.Organization, to store.User, administer bool) (bool, error) {
 	m, err := tx.Member(o.ID, to.ID)
 	if store.IgnoreMissing(err) != nil {
 		return false, err
@@ -165,6 +166,8 @@ func succeed(ctx context.Context, tx *store.Tx, o store.Organization, to store.U
 	switch {
 	case m.Role == "":
 		return false, nil
+	case !p.operator && administer && m.Role != RoleAdmin, !p.operator && m.Role != RoleAdmin && m.Role != RoleMember:
+		return false, fault.Conflict("%s has the role %s in %s, and would get more access to it; name an administrator of it, or let the operator do it on the server's machine", to.Login, m.Role, o.Name)
 	case administer && m.Role != RoleAdmin:
 		if err := tx.SetRole(o.ID, to.ID, RoleAdmin); err != nil {
 			return false, err

@@ -84,13 +84,13 @@ func TestHandOver(t *testing.T) {
 		for to, text := range map[string]string{
 			"": "name the user", "ann": "themselves", "none": "does not exist", "stranger": "stranger does not belong to acme", "bob": "bob may not deploy acme/p/other,",
 		} {
-			if _, err := s.HandOver(t.Context(), "ann", to); fault.KindOf(err) == "" || !strings.Contains(err.Error(), text) {
+			if _, err := s.HandOver(t.Context(), identity.Operator(), "ann", to); fault.KindOf(err) == "" || !strings.Contains(err.Error(), text) {
 				t.Errorf("handing over to %q: %v", to, err)
 			}
 			if to == "" { // is permitted
 				continue
 			}
-			if _, err := s.DisableUser(t.Context(), "ann", to); fault.KindOf(err) == "" || !strings.Contains(err.Error(), text) {
+			if _, err := s.DisableUser(t.Context(), identity.Operator(), "ann", to); fault.KindOf(err) == "" || !strings.Contains(err.Error(), text) {
 				t.Errorf("disabling in favor of %q: %v", to, err)
 			}
 		}
@@ -99,7 +99,7 @@ func TestHandOver(t *testing.T) {
 		}
 		must.OK(t, s.SetStackPermission(t.Context(), s.acme.ID, store.WritePermission))
 
-		ended, err := s.DisableUser(t.Context(), "ann", "bob")
+		ended, err := s.DisableUser(t.Context(), identity.Operator(), "ann", "bob")
 		if want := (identity.Ended{Tokens: 1, Login: "ann"}); err != nil || ended != want {
 			t.Errorf("got %+v, %v; want %+v", ended, err, want)
 		}
@@ -120,7 +120,7 @@ func TestHandOver(t *testing.T) {
 			}
 			return nil
 		}))
-		must.Get(s.DeleteUser(t.Context(), "ann", ""))(t)
+		must.Get(s.DeleteUser(t.Context(), identity.Operator(), "ann", ""))(t)
 	})
 }
 
@@ -130,7 +130,7 @@ func TestSchedulesOfDisabledUsers(t *testing.T) {
 		s := newTeam(t, db, "ann", "bob")
 		ann, bob := must.Get(s.UserByLogin(t.Context(), "ann"))(t), must.Get(s.UserByLogin(t.Context(), "bob"))(t)
 		s.owns(ann)
-		ended, err := s.DisableUser(t.Context(), "ann", "")
+		ended, err := s.DisableUser(t.Context(), identity.Operator(), "ann", "")
 		if want := (identity.Ended{Tokens: 1, Paused: 2, Owned: 7, Login: "ann"}); err != nil || ended != want {
 			t.Errorf("got %+v, %v; want %+v", ended, err, want)
 		}
@@ -142,7 +142,7 @@ func TestSchedulesOfDisabledUsers(t *testing.T) {
 			t.Errorf("the audit log of acme ends with %s", got)
 		}
 		// The user can hand over later. The schedules stay paused until a user resumes them.
-		must.Get(s.HandOver(t.Context(), "ann", "bob"))(t)
+		must.Get(s.HandOver(t.Context(), identity.Operator(), "ann", "bob"))(t)
 		if got := s.actors(); got["c1"] != "user:"+bob.ID+"!" {
 			t.Errorf("the schedules act for %v", got)
 		}
@@ -157,16 +157,30 @@ func TestSuccessorOfLastAdministrator(t *testing.T) {
 		if h := must.Get(s.Holdings(t.Context(), "ann"))(t); len(h.Last) != 1 || h.Last[0] != "research" {
 			t.Errorf("ann is the last administrator of %v", h.Last)
 		}
-		if _, err := s.DeleteUser(t.Context(), "ann", "bob"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "bob does not belong to research") {
+		if _, err := s.DeleteUser(t.Context(), identity.Operator(), "ann", "bob"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "bob does not belong to research") {
 			t.Errorf("a successor from outside: %v", err)
 		}
 		// Nor do administrators of the server take over without being members.
-		if _, err := s.DeleteUser(t.Context(), "ann", identity.AdminLogin); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "org appoint") {
+		if _, err := s.DeleteUser(t.Context(), identity.Operator(), "ann", identity.AdminLogin); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "org appoint") {
 			t.Errorf("an administrator of the server takes over: %v", err)
 		}
+		// They make no accomplice, who has a lower role, an administrator or an owner. The operator does.
 		research := must.Get(s.Named(t.Context(), "research"))(t)
+		root := identity.Principal{Kind: identity.KindUser, User: store.User{SiteAdmin: true}}
+		for _, role := range identity.Roles()[1:] {
+			must.Get(s.CreateUser(t.Context(), identity.NewUser{Login: role, Org: "research", Role: role}))(t)
+			if _, err := s.HandOver(t.Context(), root, "ann", role); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "would get more access") {
+				t.Errorf("a successor with the role %s: %v", role, err)
+			}
+		}
+		must.Get(s.CreateUser(t.Context(), identity.NewUser{Login: "peer", Org: "research", Role: identity.RoleAdmin}))(t)
+		s.owns(must.Get(s.UserByLogin(t.Context(), "ann"))(t))
+		must.Get(s.AddMember(t.Context(), s.acme, "stack-collaborator", identity.RoleCollaborator))(t)
+		if _, err := s.HandOver(t.Context(), root, "ann", "stack-collaborator"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "stack-collaborator in acme") {
+			t.Errorf("an owner who is a stack collaborator: %v", err)
+		}
 		must.OK(t, s.Appoint(t.Context(), research, identity.AdminLogin))
-		must.Get(s.DeleteUser(t.Context(), "ann", identity.AdminLogin))(t)
+		must.Get(s.DeleteUser(t.Context(), identity.Operator(), "ann", identity.AdminLogin))(t)
 		boss := must.Get(s.UserByLogin(t.Context(), identity.AdminLogin))(t)
 		roles := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) (map[string]string, error) { return tx.RolesOf(boss.ID) }))(t)
 		if len(roles) != 2 || roles[s.acme.ID] != identity.RoleAdmin {
@@ -193,7 +207,7 @@ func TestHandOverOfDeletedStacks(t *testing.T) {
 			}
 			return nil
 		})
-		must.Get(s.DisableUser(t.Context(), "ann", "bob"))(t)
+		must.Get(s.DisableUser(t.Context(), identity.Operator(), "ann", "bob"))(t)
 		s.write(func(tx *store.Tx) error {
 			for id, want := range map[string][2]string{"near": {bob.ID, "user:" + bob.ID}, "far": {"", "user:" + ann.ID}} {
 				must.OK(t, tx.RestoreStack(must.Get(tx.DeletedStack(id))(t), id))
@@ -219,7 +233,7 @@ func TestHandOverBesideOtherSchedules(t *testing.T) {
 			must.OK(t, tx.InsertStack(store.Stack{ID: "left", OrgID: research.ID, Project: "p", Name: "left", CreatedAt: tx.Now()}))
 			return tx.InsertSchedule(store.Schedule{ID: "l", StackID: "left", Actor: "user:" + bob.ID, Kind: store.CustomSchedule, Cron: "0 3 * * *", CreatedAt: tx.Now()})
 		})
-		must.Get(s.HandOver(t.Context(), "ann", "bob"))(t)
+		must.Get(s.HandOver(t.Context(), identity.Operator(), "ann", "bob"))(t)
 		if got := s.actors(); got["c1"] != "user:"+bob.ID || got["c2"] != "member:"+bob.ID {
 			t.Errorf("the schedules act for %v", got)
 		}

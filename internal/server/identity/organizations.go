@@ -40,8 +40,18 @@ func insertOrganization(ctx context.Context, tx *store.Tx, id, name string, admi
 }
 
 // CreateOrganization creates an organization whose first administrator is an existing user. Names
-// that differ only in case are refused, because people cannot tell them apart.
-func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o store.Organization, err error) {
+// that differ only in case are refused, because people cannot tell them apart, and names of deleted organizations, because
+// cloud providers can still trust them.
+func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (store.Organization, error) {
+	return s.createOrganization(ctx, name, admin, false)
+}
+
+// CreateAgain is [Service.CreateOrganization] for a name that a deleted organization can have had.
+func (s *Service) CreateAgain(ctx context.Context, name, admin string) (store.Organization, error) {
+	return s.createOrganization(ctx, name, admin, true)
+}
+
+func (s *Service) createOrganization(ctx context.Context, name, admin string, again bool) (o store.Organization, err error) {
 	if err := checkOrgName(name); err != nil {
 		return o, fault.Invalid("%v", err)
 	}
@@ -50,10 +60,21 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 		return o, fault.NotFound("the user %q does not exist; the server's operator creates users with \"workflow-server user create\"", admin)
 	}
 	id := NewID()
+	owners := scope.User(u.ID).And(scope.Organization(id))
+	if again {
+		owners = owners.And(scope.Server())
+	}
 	if err == nil {
-		err = s.db.Write(ctx, scope.User(u.ID).And(scope.Organization(id)), func(tx *store.Tx) error {
+		err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 			u, err := tx.User(u.ID)
 			if err != nil {
+				return err
+			}
+			if again {
+				if _, err := tx.FreeName(name); err != nil {
+					return err
+				}
+			} else if err := checkRetired(tx, name); err != nil {
 				return err
 			}
 			o, err = insertOrganization(ctx, tx, id, name, u)
@@ -72,6 +93,15 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (o
 	return o, err
 }
 
+// checkRetired returns an error if a deleted organization had a name.
+func checkRetired(tx *store.Tx, name string) error {
+	had, err := tx.HadName(name)
+	if err == nil && had {
+		err = fault.Conflict("a deleted organization had the name %q, and cloud providers can still trust identity tokens with it; choose another name, or let the server's operator create it: workflow-server org create --reuse-name", name)
+	}
+	return err
+}
+
 // Organizations returns all organizations, oldest first.
 func (s *Service) Organizations(ctx context.Context) ([]store.Organization, error) {
 	orgs, err := store.Read(ctx, s.db, (*store.Tx).Organizations)
@@ -83,10 +113,13 @@ func taken(name string) error {
 	return fault.Conflict("the organization %q already exists, or another organization had this name before", name)
 }
 
-// RenameOrganization changes the name of an organization, which its former name still finds: the secrets in
-// stored states, programs, and running clients name it. The subjects of identity tokens contain the new name at
-// once.
-func (s *Service) RenameOrganization(ctx context.Context, id, to string) (o store.Organization, err error) {
+// mostFormerNames bounds the names that an organization's administrators can keep from others.
+const mostFormerNames = 20
+
+// RenameOrganization changes the name of an organization on behalf of one of its administrators or the server's. Its
+// former name still finds it: the secrets in stored states, programs, and running clients name it. The subjects of
+// identity tokens contain the new name at once.
+func (s *Service) RenameOrganization(ctx context.Context, p Principal, id, to string) (o store.Organization, err error) {
 	if err := checkOrgName(to); err != nil {
 		return o, fault.Invalid("%v", err)
 	}
@@ -97,6 +130,16 @@ func (s *Service) RenameOrganization(ctx context.Context, id, to string) (o stor
 		}
 		if before.Name == to {
 			return fault.Invalid("the organization already has the name %q", to)
+		}
+		former, err := tx.CountFormerNames(id)
+		if err != nil {
+			return err
+		}
+		if former >= mostFormerNames && !p.operator {
+			return fault.Conflict("the organization %q has %d former names, which nothing else can have; only the server's operator can rename it again: workflow-server org rename", before.Name, former)
+		}
+		if err := checkRetired(tx, to); err != nil {
+			return err
 		}
 		if err := tx.RenameOrganization(before, to, tx.Now()); err != nil {
 			return store.IfConflict(err, taken(to))

@@ -108,12 +108,12 @@ type Ended struct {
 // remain. If to is the login of another user, that user takes over what the user owns; see [Service.HandOver].
 // Otherwise it remains, and the user's schedules are paused. DisableUser refuses to disable the last administrator
 // of the server, and without to, that of an organization.
-func (s *Service) DisableUser(ctx context.Context, login, to string) (ended Ended, err error) {
+func (s *Service) DisableUser(ctx context.Context, p Principal, login, to string) (ended Ended, err error) {
 	err = s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
 		if u.Disabled() {
 			return fault.Conflict("%s is disabled already", login)
 		}
-		if err := checkSuccession(ctx, tx, u, to); err != nil {
+		if err := checkSuccession(ctx, tx, p, u, to); err != nil {
 			return err
 		}
 		if err := tx.SetDisabled(u.ID, tx.Now()); err != nil {
@@ -137,12 +137,12 @@ func (s *Service) DisableUser(ctx context.Context, login, to string) (ended Ende
 
 // checkSuccession hands over what a user owns if to is not "". It returns an error if the server, or an organization,
 // would have no administrator without the user.
-func checkSuccession(ctx context.Context, tx *store.Tx, u store.User, to string) error {
+func checkSuccession(ctx context.Context, tx *store.Tx, p Principal, u store.User, to string) error {
 	if err := checkNotLast(tx, u); err != nil {
 		return err
 	}
 	if to != "" {
-		_, err := handOver(ctx, tx, u, to)
+		_, err := handOver(ctx, tx, p, u, to)
 		return err
 	}
 	last, err := lastAdministratorOf(tx, u)
@@ -188,9 +188,9 @@ func (s *Service) EnableUser(ctx context.Context, login string) error {
 // DeleteUser refuses to delete the last administrator of the server, and without to, a user who owns something or is
 // the last administrator of an organization. Histories name the user by a changed login, so that another user can
 // have the former one.
-func (s *Service) DeleteUser(ctx context.Context, login, to string) (ended Ended, err error) {
+func (s *Service) DeleteUser(ctx context.Context, p Principal, login, to string) (ended Ended, err error) {
 	err = s.changeUser(ctx, login, func(tx *store.Tx, u store.User) error {
-		if err := checkSuccession(ctx, tx, u, to); err != nil {
+		if err := checkSuccession(ctx, tx, p, u, to); err != nil {
 			return err
 		}
 		counts, err := tx.CountHoldings(holder(u.ID))

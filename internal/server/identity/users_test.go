@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -93,7 +94,7 @@ func TestDisableUser(t *testing.T) {
 			t.Fatal("the job has no rights before")
 		}
 
-		ended, err := s.DisableUser(t.Context(), "ann", "")
+		ended, err := s.DisableUser(t.Context(), identity.Operator(), "ann", "")
 		if want := (identity.Ended{Sessions: 1, Tokens: 2, Owned: 2, Login: "ann"}); err != nil || ended != want {
 			t.Errorf("got %+v, %v; want %+v", ended, err, want)
 		}
@@ -130,7 +131,7 @@ func TestDisableUser(t *testing.T) {
 			t.Errorf("a new token: %v", err)
 		}
 		for what, err := range map[string]error{
-			"again":   func() error { _, err := s.DisableUser(t.Context(), "ann", ""); return err }(),
+			"again":   func() error { _, err := s.DisableUser(t.Context(), identity.Operator(), "ann", ""); return err }(),
 			"enabled": s.EnableUser(t.Context(), "bob"),
 		} {
 			if fault.KindOf(err) != fault.KindConflict {
@@ -147,7 +148,7 @@ func TestDisableUser(t *testing.T) {
 		if err != nil || err2 != nil || p.Role(s.acme.ID) != identity.RoleMember {
 			t.Errorf("after user enable: %+v, %v, %v", p, err, err2)
 		}
-		if _, err := s.DisableUser(t.Context(), "nobody", ""); fault.KindOf(err) != fault.KindNotFound {
+		if _, err := s.DisableUser(t.Context(), identity.Operator(), "nobody", ""); fault.KindOf(err) != fault.KindNotFound {
 			t.Errorf("a missing user: %v", err)
 		}
 	})
@@ -157,14 +158,14 @@ func TestDisabledUserOfProvider(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newTeam(t, db)
 		p := must.Get(s.FromProvider(t.Context(), grace(nil)))(t)
-		must.Get(s.DisableUser(t.Context(), p.User.Login, ""))(t)
+		must.Get(s.DisableUser(t.Context(), identity.Operator(), p.User.Login, ""))(t)
 		if _, err := s.FromProvider(t.Context(), grace(nil)); fault.KindOf(err) != fault.KindForbidden || !strings.Contains(err.Error(), "disabled") {
 			t.Errorf("a disabled user signed in: %v", err)
 		}
 		must.OK(t, s.EnableUser(t.Context(), p.User.Login))
 		must.Get(s.FromProvider(t.Context(), grace(nil)))(t)
 		// A deleted user is a new one at the next sign-in.
-		must.Get(s.DeleteUser(t.Context(), p.User.Login, ""))(t)
+		must.Get(s.DeleteUser(t.Context(), identity.Operator(), p.User.Login, ""))(t)
 		again := must.Get(s.FromProvider(t.Context(), grace(nil)))(t)
 		if again.User.ID == p.User.ID || again.User.Login != "grace" {
 			t.Errorf("the next sign-in: %+v", again.User)
@@ -176,11 +177,11 @@ func TestLastAdministrators(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newTeam(t, db, "ann")
 		disable := func(login, to string) error {
-			_, err := s.DisableUser(t.Context(), login, to)
+			_, err := s.DisableUser(t.Context(), identity.Operator(), login, to)
 			return err
 		}
 		remove := func(login string) error {
-			_, err := s.DeleteUser(t.Context(), login, "")
+			_, err := s.DeleteUser(t.Context(), identity.Operator(), login, "")
 			return err
 		}
 		refused := func(err error, text string) {
@@ -234,7 +235,7 @@ func TestTwoLastAdministrators(t *testing.T) {
 		errs := make([]error, 2)
 		var wg sync.WaitGroup
 		for i, login := range []string{"admin", "boss"} {
-			wg.Go(func() { _, errs[i] = s.DisableUser(t.Context(), login, "") })
+			wg.Go(func() { _, errs[i] = s.DisableUser(t.Context(), identity.Operator(), login, "") })
 		}
 		wg.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) {
@@ -259,10 +260,10 @@ func TestDeleteUser(t *testing.T) {
 			must.OK(t, tx.SaveCollaborator(store.Collaborator{StackID: "granted", UserID: ann.ID, Permission: store.AdminPermission}))
 			return nil
 		})
-		if _, err := s.DeleteUser(t.Context(), "ann", ""); fault.KindOf(err) != fault.KindConflict || err.Error() != "ann owns 1 stack; name the user who takes over" {
+		if _, err := s.DeleteUser(t.Context(), identity.Operator(), "ann", ""); fault.KindOf(err) != fault.KindConflict || err.Error() != "ann owns 1 stack; name the user who takes over" {
 			t.Errorf("deleting the owner of a stack: %v", err)
 		}
-		ended, err := s.DeleteUser(t.Context(), "ann", "bob")
+		ended, err := s.DeleteUser(t.Context(), identity.Operator(), "ann", "bob")
 		remains := "ann-deleted-" + ann.ID[:8]
 		if want := (identity.Ended{Tokens: 1, Login: remains}); err != nil || ended != want {
 			t.Fatalf("got %+v, %v; want %+v", ended, err, want)
@@ -289,7 +290,7 @@ func TestDeleteUser(t *testing.T) {
 			t.Errorf("the audit log of the organization ends with %s", got)
 		}
 		for _, login := range []string{"ann", remains} {
-			if _, err := s.DeleteUser(t.Context(), login, ""); fault.KindOf(err) != fault.KindNotFound {
+			if _, err := s.DeleteUser(t.Context(), identity.Operator(), login, ""); fault.KindOf(err) != fault.KindNotFound {
 				t.Errorf("deleting %s again: %v", login, err)
 			}
 			if err := s.EnableUser(t.Context(), login); fault.KindOf(err) != fault.KindNotFound {
@@ -343,11 +344,12 @@ func TestRenameOrganization(t *testing.T) {
 		s := newTeam(t, db, "ann")
 		must.Get(s.CreateOrganization(t.Context(), "research", "ann"))(t)
 		must.OK(t, s.SetDefaultOrg(t.Context(), must.Get(s.UserByLogin(t.Context(), "ann"))(t).ID, "acme"))
+		p := identity.Operator()
 		rename := func(name, to string, want fault.Kind) {
 			t.Helper()
 			o, err := s.Named(t.Context(), name)
 			if err == nil {
-				o, err = s.RenameOrganization(t.Context(), o.ID, to)
+				o, err = s.RenameOrganization(t.Context(), p, o.ID, to)
 			}
 			if fault.KindOf(err) != want || err == nil && o.Name != to {
 				t.Errorf("renaming %s to %s: %+v, %v; want an error of kind %q", name, to, o, err, want)
@@ -365,7 +367,7 @@ func TestRenameOrganization(t *testing.T) {
 		rename("acme", "api", fault.KindInvalid)
 		rename("none", "other", fault.KindNotFound)
 		rename("acme", "umbrella", "")
-		if find("umbrella") != s.acme.ID || find("acme") != s.acme.ID || find("ACME") != "" {
+		if find("umbrella") != s.acme.ID || find("acme") != s.acme.ID || find("ACME") != s.acme.ID {
 			t.Error("the names do not find the organization")
 		}
 		if got := s.last(s.acme.ID); got != `organization.renamed umbrella {"from":"acme"}` {
@@ -389,6 +391,22 @@ func TestRenameOrganization(t *testing.T) {
 		if find("third") != s.acme.ID || find("umbrella") != s.acme.ID {
 			t.Error("the former names do not find the organization")
 		}
+		// A name can change only in its case, and then again.
+		rename("acme", "Acme", "")
+		rename("Acme", "fourth", "")
+		if find("acme") != s.acme.ID || find("Acme") != s.acme.ID {
+			t.Error("a former name in another case does not find the organization")
+		}
+		rename("fourth", "acme", "")
+		// Only the operator renames an organization any number of times.
+		p = identity.Principal{}
+		rename("research", "r1", "")
+		for i := 2; i <= 20; i++ {
+			rename(fmt.Sprintf("r%d", i-1), fmt.Sprintf("r%d", i), "")
+		}
+		rename("r20", "r21", fault.KindConflict)
+		p = identity.Operator()
+		rename("r20", "r21", "")
 	})
 }
 
@@ -397,7 +415,7 @@ func TestActionsOfOperators(t *testing.T) {
 	db := storetest.SQLite(t)
 	s := newTeam(t, db, "ann")
 	ctx := audit.By(t.Context(), audit.WayCommand, audit.Actor{Kind: audit.ActorOperator, ID: "0", Name: "root"})
-	must.Get(s.DisableUser(ctx, "ann", ""))(t)
+	must.Get(s.DisableUser(ctx, identity.Operator(), "ann", ""))(t)
 	list := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.AuditEntry, error) { return tx.AuditEntries(store.AuditFilter{Limit: 1}) }))(t)
 	if e := list[0]; e.Way != "command" || e.Actor != "root" || e.ActorKind != "operator" {
 		t.Errorf("got %+v", e)
@@ -417,6 +435,6 @@ func TestLoginsOfDeletedUsers(t *testing.T) {
 		if p := must.Get(s.FromProvider(t.Context(), grace(func(e *identity.External) { e.Login = remains })))(t); p.User.Login != "user" {
 			t.Errorf("a user from a provider has the login %s", p.User.Login)
 		}
-		must.Get(s.DeleteUser(t.Context(), "bob", ""))(t)
+		must.Get(s.DeleteUser(t.Context(), identity.Operator(), "bob", ""))(t)
 	})
 }

@@ -1,8 +1,10 @@
 package organizations_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
@@ -13,6 +15,27 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
+
+// TestQuestionWithoutWrite asks what a deletion would remove, which takes long in a large organization, during the write
+// of another one.
+func TestQuestionWithoutWrite(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		w := newWorld(t, db)
+		must.OK(t, db.Write(t.Context(), scope.Server(), func(*store.Tx) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			answer := make(chan error, 1)
+			go func() {
+				_, _, err := w.orgs.Delete(ctx, w.rival.ID, "")
+				answer <- err
+			}()
+			if err := <-answer; fault.KindOf(err) != fault.KindInvalid {
+				t.Errorf("the question: %v", err)
+			}
+			return nil
+		}))
+	})
+}
 
 // TestLateWrites makes the writes of requests that were admitted before their organization was deleted.
 func TestLateWrites(t *testing.T) {
@@ -28,12 +51,18 @@ func TestLateWrites(t *testing.T) {
 		before := len(w.rows(w.rival))
 
 		for name, write := range map[string]func() error{
-			"rename": func() error { _, err := w.ids.RenameOrganization(t.Context(), w.rival.ID, "hijacked"); return err },
+			"rename": func() error {
+				_, err := w.ids.RenameOrganization(t.Context(), boss, w.rival.ID, "hijacked")
+				return err
+			},
 			"token": func() error {
 				_, _, err := w.ids.CreateToken(t.Context(), identity.NewTokenSpec{Kind: store.OrgToken, Name: "late", OrgID: w.rival.ID, Admin: true})
 				return err
 			},
-			"member": func() error { _, err := w.ids.AddMember(t.Context(), w.rival, identity.AdminLogin, identity.RoleAdmin); return err },
+			"member": func() error {
+				_, err := w.ids.AddMember(t.Context(), w.rival, identity.AdminLogin, identity.RoleAdmin)
+				return err
+			},
 			"pool": func() error {
 				_, err := pools.New(db, storetest.Log()).Create(t.Context(), boss, w.rival, "late", "")
 				return err
@@ -44,7 +73,9 @@ func TestLateWrites(t *testing.T) {
 			},
 			"restore": func() error { _, err := states.Restore(t.Context(), boss, w.rival.ID, gone.StackID, ""); return err },
 			"config":  func() error { return states.SetConfig(t.Context(), stack, `{"a":"b"}`) },
-			"free":    func() error { return db.Write(t.Context(), scope.Claims(w.rival.ID).And(stack.Scope()), func(*store.Tx) error { return nil }) },
+			"free": func() error {
+				return db.Write(t.Context(), scope.Claims(w.rival.ID).And(stack.Scope()), func(*store.Tx) error { return nil })
+			},
 		} {
 			if err := write(); fault.KindOf(err) != fault.KindNotFound || !errors.Is(err, store.ErrNotFound) {
 				t.Errorf("%s: %v", name, err)

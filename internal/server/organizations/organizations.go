@@ -4,6 +4,7 @@ package organizations
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -146,34 +147,28 @@ func subject(o store.Organization) audit.Subject {
 	return audit.Subject{Kind: "organization", ID: o.ID, Name: o.Name}
 }
 
-// Delete removes an organization with all that belongs to it. typed must be its name. Its access ends at once, and its
-// name is free. [Service.Purge] removes what it stored.
+// Delete removes an organization with all that belongs to it. typed must be its name. Its access ends at
+// once. [Service.Purge] removes what it stored.
 func (s *Service) Delete(ctx context.Context, id, typed string) (deleted store.Organization, lost store.OrganizationContent, err error) {
+	// What is lost is counted before the write, for which all others wait.
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if deleted, err = deletable(tx, id); err != nil {
+			return err
+		}
+		if lost, err = tx.OrganizationContent(id, tx.Now().Add(-pools.Silence)); err == nil && typed != deleted.Name {
+			err = fault.Invalid("nothing was deleted: to delete the organization %q with %s, name it once more, exactly like this", deleted.Name, Sum(lost))
+		}
+		return err
+	})
+	if err != nil {
+		return deleted, lost, fault.While(err, "deleting an organization")
+	}
 	err = s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-		orgs, err := tx.Organizations()
-		if err != nil {
+		if deleted, err = deletable(tx, id); err != nil {
 			return err
 		}
-		found := false
-		for _, o := range orgs {
-			if o.ID == id {
-				deleted, found = o, true
-			}
-		}
-		if !found {
-			return fault.NotFound("the organization does not exist any more")
-		}
-		if lost, err = tx.OrganizationContent(id, tx.Now().Add(-pools.Silence)); err != nil {
-			return err
-		}
-		switch {
-		case lost.Active+lost.Updating > 0:
-			return fault.Conflict("the organization %q has %s and %s; wait until they end, or cancel them",
-				deleted.Name, words.Count(lost.Active, "running deployment"), words.Count(lost.Updating, "running update"))
-		case len(orgs) == 1:
-			return fault.Conflict("%q is the last organization of the server; create another one first: workflow-server org create NAME --admin LOGIN", deleted.Name)
-		case typed != deleted.Name:
-			return fault.Invalid("nothing was deleted: to delete the organization %q with %s, name it once more, exactly like this", deleted.Name, Sum(lost))
+		if typed != deleted.Name {
+			return fault.Conflict("nothing was deleted: the organization has the name %q now", deleted.Name)
 		}
 		if err := tx.DeleteOrganization(deleted, tx.Now()); err != nil {
 			return err
@@ -186,6 +181,30 @@ func (s *Service) Delete(ctx context.Context, id, typed string) (deleted store.O
 		}})
 	})
 	return deleted, lost, fault.While(err, "deleting an organization")
+}
+
+// deletable returns an organization, or an error if it cannot be deleted.
+func deletable(tx *store.Tx, id string) (store.Organization, error) {
+	orgs, err := tx.Organizations()
+	if err != nil {
+		return store.Organization{}, err
+	}
+	i := slices.IndexFunc(orgs, func(o store.Organization) bool { return o.ID == id })
+	if i < 0 {
+		return store.Organization{}, fault.NotFound("the organization does not exist any more")
+	}
+	o := orgs[i]
+	active, updating, err := tx.RunningInOrganization(id)
+	switch {
+	case err != nil:
+		return o, err
+	case active+updating > 0:
+		return o, fault.Conflict("the organization %q has %s and %s; wait until they end, or cancel them",
+			o.Name, words.Count(active, "running deployment"), words.Count(updating, "running update"))
+	case len(orgs) == 1:
+		return o, fault.Conflict("%q is the last organization of the server; create another one first: workflow-server org create NAME --admin LOGIN", o.Name)
+	}
+	return o, nil
 }
 
 // Part is one kind of what is lost with an organization.

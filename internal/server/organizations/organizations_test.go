@@ -139,7 +139,7 @@ func TestDelete(t *testing.T) {
 		w := newWorld(t, db)
 		w.fill(w.acme)
 		w.fill(w.rival)
-		must.Get(w.ids.RenameOrganization(t.Context(), w.acme.ID, "umbrella"))(t)
+		must.Get(w.ids.RenameOrganization(t.Context(), identity.Operator(), w.acme.ID, "umbrella"))(t)
 		kept := w.rows(w.rival)
 
 		w.delete(w.acme, "acme", fault.KindInvalid) // a former name
@@ -177,9 +177,18 @@ func TestDelete(t *testing.T) {
 		if p := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) (identity.Principal, error) { return identity.OfUser(tx, admin.ID) }))(t); len(p.Roles) > 0 || p.User.DefaultOrg != "" {
 			t.Errorf("the administrator still has %+v", p)
 		}
-		// The names are free at once.
-		for _, name := range []string{"acme", "umbrella"} {
-			must.Get(w.ids.CreateOrganization(t.Context(), name, "bob"))(t)
+		// Identity tokens of another organization with its names would be trusted in its place. Only the operator uses one again.
+		for _, name := range []string{"acme", "Umbrella"} {
+			if _, err := w.ids.CreateOrganization(t.Context(), name, "bob"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "a deleted organization had the name") {
+				t.Errorf("creating %s: %v", name, err)
+			}
+			if _, err := w.ids.RenameOrganization(t.Context(), identity.Operator(), w.rival.ID, name); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "a deleted organization had the name") {
+				t.Errorf("renaming to %s: %v", name, err)
+			}
+		}
+		must.Get(w.ids.CreateAgain(t.Context(), "umbrella", "bob"))(t)
+		if _, err := w.ids.CreateAgain(t.Context(), "umbrella", "bob"); fault.KindOf(err) != fault.KindConflict {
+			t.Errorf("creating umbrella twice: %v", err)
 		}
 
 		must.OK(t, w.orgs.Purge(t.Context()))

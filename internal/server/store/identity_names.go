@@ -6,9 +6,10 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// named returns an expression for the id of the organization with a name, which can be a former one.
+// named returns an expression for the id of the organization with a name, which can be a former one, in any case of its
+// letters: an organization keeps one spelling of each.
 func named(name string) string {
-	return "COALESCE((SELECT id FROM organizations WHERE name = " + name + " AND id <> '" + deletedOrg + "'), (SELECT org_id FROM former_names WHERE name = " + name + "))"
+	return "COALESCE((SELECT id FROM organizations WHERE name = " + name + " AND id <> '" + deletedOrg + "'), (SELECT org_id FROM former_names WHERE LOWER(name) = LOWER(" + name + ")))"
 }
 
 // OrganizationByName returns an organization by its name, or by a former one.
@@ -35,8 +36,33 @@ func (tx *Tx) RenameOrganization(o Organization, name string, at time.Time) erro
 	if _, err := tx.Exec("UPDATE users SET default_org = $1 WHERE default_org = $2", name, o.Name); err != nil {
 		return err
 	}
-	_, err := tx.Exec("INSERT INTO former_names (name, org_id, renamed_at) VALUES ($1, $2, $3)", o.Name, o.ID, at)
+	return tx.keepName(o, o.ID, at)
+}
+
+// keepName makes the name of an organization a former one of an owner. It replaces another spelling of it.
+func (tx *Tx) keepName(o Organization, owner string, at time.Time) error {
+	if _, err := tx.Exec("DELETE FROM former_names WHERE LOWER(name) = LOWER($1) AND org_id IN ($2, $3)", o.Name, o.ID, owner); err != nil {
+		return err
+	}
+	_, err := tx.Exec("INSERT INTO former_names (name, org_id, renamed_at) VALUES ($1, $2, $3)", o.Name, owner, at)
 	return err
+}
+
+// FreeName makes the name of a deleted organization available again. It reports whether a deleted organization had it.
+func (tx *Tx) FreeName(name string) (bool, error) {
+	n, err := tx.Exec("DELETE FROM former_names WHERE LOWER(name) = LOWER($1) AND org_id = $2", name, deletedOrg)
+	return n > 0, err
+}
+
+// HadName reports whether a deleted organization had a name, in any case of its letters.
+func (tx *Tx) HadName(name string) (bool, error) {
+	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM former_names WHERE LOWER(name) = LOWER($1) AND org_id = $2", name, deletedOrg)
+	return n > 0, err
+}
+
+// CountFormerNames returns the number of an organization's former names.
+func (tx *Tx) CountFormerNames(orgID string) (int64, error) {
+	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM former_names WHERE org_id = $1", orgID)
 }
 
 // checkFormerName returns [ErrConflict] if an organization has had a name, in any case of its letters.

@@ -55,11 +55,26 @@ func (tx *Tx) OrganizationContent(orgID string, online time.Time) (OrganizationC
 		(SELECT COUNT(*) FROM updates u JOIN live_stacks s ON s.id = u.stack_id WHERE s.org_id = $1 AND u.status = 'running')`, orgID, online)
 }
 
+// RunningInOrganization returns the numbers of an organization's claimed and running jobs, and of its running updates.
+func (tx *Tx) RunningInOrganization(orgID string) (active, updating int64, err error) {
+	_, err = database.One(tx.Tx, func(scan database.Scan) (struct{}, error) { return struct{}{}, scan(&active, &updating) }, `SELECT
+		(SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')),
+		(SELECT COUNT(*) FROM updates u JOIN live_stacks s ON s.id = u.stack_id WHERE s.org_id = $1 AND u.status = 'running')`, orgID)
+	return active, updating, err
+}
+
 // DeleteOrganization ends the existence of an organization: no name finds it, no user belongs to it, no token is valid
-// for it, and nothing of it starts any more. What it stores remains for [Tx.PurgeOrganization]. Users who belong to no
+// for it, and nothing of it starts any more. No other organization can have its names, because cloud providers can still
+// trust identity tokens with them; see [Tx.FreeName]. What it stores remains for [Tx.PurgeOrganization]. Users who belong to no
 // other organization are signed out.
 func (tx *Tx) DeleteOrganization(o Organization, at time.Time) error {
 	if err := tx.ExecOne("UPDATE organizations SET name = '/deleted-' || id, display_name = '', deleted_at = $2 WHERE id = $1 AND deleted_at = 0", o.ID, at); err != nil {
+		return err
+	}
+	if err := tx.keepName(o, deletedOrg, at); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("UPDATE former_names SET org_id = $2 WHERE org_id = $1", o.ID, deletedOrg); err != nil {
 		return err
 	}
 	if _, err := tx.Exec("UPDATE users SET default_org = '' WHERE default_org = $1", o.Name); err != nil {

@@ -19,7 +19,7 @@ func TestSchedulesOfLeavers(t *testing.T) {
 	boss := s.user
 	s.user = must.Get(s.ids.Authenticate(t.Context(), must.Get(s.ids.CreateUser(t.Context(), identity.NewUser{Login: "ann", Org: "acme", Role: identity.RoleAdmin}))(t)))(t)
 	id := s.cron(st, "* * * * *")
-	if ended := must.Get(s.ids.DisableUser(t.Context(), "ann", ""))(t); ended.Paused != 1 {
+	if ended := must.Get(s.ids.DisableUser(t.Context(), identity.Operator(), "ann", ""))(t); ended.Paused != 1 {
 		t.Errorf("disabling ended %+v", ended)
 	}
 	s.sweep(time.Minute)
@@ -35,7 +35,7 @@ func TestSchedulesOfLeavers(t *testing.T) {
 	if e := s.events(st, id)[0]; !strings.Contains(e.Message, "ann, on whose behalf this happens, is disabled") || s.deployed(st) != 0 {
 		t.Errorf("%+v with %d deployments", e, s.deployed(st))
 	}
-	must.Get(s.ids.HandOver(t.Context(), "ann", boss.User.Login))(t)
+	must.Get(s.ids.HandOver(t.Context(), identity.Operator(), "ann", boss.User.Login))(t)
 	s.sweep(time.Minute)
 	s.expect(st, id, succeeded, failed)
 	if d := must.Get(s.deployments.Get(t.Context(), st, s.events(st, id)[0].DeploymentID))(t); d.Requester != boss.User.Login {

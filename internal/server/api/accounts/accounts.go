@@ -69,7 +69,7 @@ func (u *routes) disable(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Principal(r).CheckSuccessor(body.To); err != nil {
 		return err
 	}
-	ended, err := u.identity.DisableUser(r.Context(), web.Param(r, "user"), body.To)
+	ended, err := u.identity.DisableUser(r.Context(), web.Principal(r), web.Param(r, "user"), body.To)
 	return web.Answer(w, r, admin.Ended(ended), err)
 }
 
@@ -85,7 +85,7 @@ func (u *routes) handOver(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Principal(r).CheckSuccessor(body.To); err != nil {
 		return err
 	}
-	h, err := u.identity.HandOver(r.Context(), web.Param(r, "user"), body.To)
+	h, err := u.identity.HandOver(r.Context(), web.Principal(r), web.Param(r, "user"), body.To)
 	return web.Answer(w, r, admin.HoldingsOf(h), err)
 }
 
@@ -94,6 +94,6 @@ func (u *routes) remove(w http.ResponseWriter, r *http.Request) error {
 	if err := web.Principal(r).CheckSuccessor(to); err != nil {
 		return err
 	}
-	ended, err := u.identity.DeleteUser(r.Context(), web.Param(r, "user"), to)
+	ended, err := u.identity.DeleteUser(r.Context(), web.Principal(r), web.Param(r, "user"), to)
 	return web.Answer(w, r, admin.Ended(ended), err)
 }

@@ -79,7 +79,7 @@ func (o *organizationRoutes) rename(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	renamed, err := o.identity.RenameOrganization(r.Context(), id, body.NewName)
+	renamed, err := o.identity.RenameOrganization(r.Context(), web.Principal(r), id, body.NewName)
 	return web.Answer(w, r, map[string]any{"githubLogin": renamed.Name, "name": renamed.DisplayName}, err)
 }
 

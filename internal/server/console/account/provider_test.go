@@ -131,6 +131,7 @@ func TestWhoMaySignIn(t *testing.T) {
 		{"the domain, not verified", []string{"allow_domains: [example.com]", "roles: [{organization: acme, role: member}]"}, claims{"email": "grace@example.com", "email_verified": false}, nil, "may not use"},
 		{"a subdomain", []string{"allow_domains: [example.com]", "roles: [{organization: acme, role: member}]"}, claims{"email": "grace@evil.example.com", "email_verified": true}, nil, "may not use"},
 		{"a longer domain", []string{"allow_domains: [example.com]", "roles: [{organization: acme, role: member}]"}, claims{"email": "grace@example.com@evil.example", "email_verified": true}, nil, "may not use"},
+		{"two domains", []string{"allow_domains: [example.com]", "roles: [{organization: acme, role: member}]"}, claims{"email": "grace@evil.example@example.com", "email_verified": true}, nil, "may not use"},
 		{"claims of the further call", []string{"allow_domains: [example.com]", "roles: [{organization: acme, role: member}]"}, claims{}, claims{"sub": "1234", "email": "grace@example.com", "email_verified": true}, ""},
 		{"claims of the further call about another user", []string{"allow_domains: [example.com]", "roles: [{organization: acme, role: member}]"}, claims{}, claims{"sub": "1235", "email": "grace@example.com", "email_verified": true}, "did not confirm"},
 		{"a verification of another address", []string{"allow_domains: [example.com]", "roles: [{organization: acme, role: member}]"}, claims{"email_verified": true}, claims{"sub": "1234", "email": "grace@example.com"}, "may not use"},

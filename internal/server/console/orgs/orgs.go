@@ -160,7 +160,7 @@ func (p *pages) rename(v *page.Visit) (page.Answer, error) {
 	id, err := p.id(v)
 	var o store.Organization
 	if err == nil {
-		o, err = p.Identity.RenameOrganization(v.Context(), id, strings.TrimSpace(v.Form("name")))
+		o, err = p.Identity.RenameOrganization(v.Context(), v.Who, id, strings.TrimSpace(v.Form("name")))
 	}
 	return page.Changed(v, err, p.Path(o.Name), p.onePage)
 }

@@ -124,7 +124,7 @@ func (p *pages) changed(v *page.Visit, err error, next string) (page.Answer, err
 func (p *pages) disable(v *page.Visit) (page.Answer, error) {
 	err := v.Who.CheckSuccessor(successor(v))
 	if err == nil {
-		_, err = p.Identity.DisableUser(v.Context(), v.Param("user"), successor(v))
+		_, err = p.Identity.DisableUser(v.Context(), v.Who, v.Param("user"), successor(v))
 	}
 	return p.changed(v, err, path(v.Param("user")))
 }
@@ -139,7 +139,7 @@ func (p *pages) enable(v *page.Visit) (page.Answer, error) {
 func (p *pages) handOver(v *page.Visit) (page.Answer, error) {
 	err := v.Who.CheckSuccessor(successor(v))
 	if err == nil {
-		_, err = p.Identity.HandOver(v.Context(), v.Param("user"), successor(v))
+		_, err = p.Identity.HandOver(v.Context(), v.Who, v.Param("user"), successor(v))
 	}
 	return p.changed(v, err, path(v.Param("user")))
 }
@@ -158,7 +158,7 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 		err = v.Who.CheckSuccessor(successor(v))
 	}
 	if err == nil {
-		_, err = p.Identity.DeleteUser(v.Context(), v.Param("user"), successor(v))
+		_, err = p.Identity.DeleteUser(v.Context(), v.Who, v.Param("user"), successor(v))
 	}
 	return p.changed(v, err, all)
 }

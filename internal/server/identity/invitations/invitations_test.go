@@ -206,7 +206,7 @@ func TestInvitersWithoutRights(t *testing.T) {
 		h.refused(secret, fault.KindForbidden, "no longer administers")
 		must.Get(h.ids.AddMember(t.Context(), h.acme, "ann", identity.RoleAdmin))(t)
 		// The links of a disabled user end for good.
-		must.Get(h.ids.DisableUser(t.Context(), "ann", ""))(t)
+		must.Get(h.ids.DisableUser(t.Context(), identity.Operator(), "ann", ""))(t)
 		must.OK(t, h.ids.EnableUser(t.Context(), "ann"))
 		h.refused(secret, fault.KindNotFound, "unknown")
 

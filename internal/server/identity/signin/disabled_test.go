@@ -22,7 +22,7 @@ func TestDisabledUsers(t *testing.T) {
 		proof := must.Get(h.Vouch(t.Context(), h.ada.ID, WayPasskey, "key", "192.0.2.1"))(t) // before ada is disabled
 		ended := make(chan string, 10)
 		defer db.Subscribe(identity.SessionTopic, func(payload string) { ended <- payload })()
-		must.Get(ids.DisableUser(t.Context(), "ada", ""))(t)
+		must.Get(ids.DisableUser(t.Context(), identity.Operator(), "ada", ""))(t)
 		if got := <-ended; got != h.ada.ID && got != "" {
 			t.Errorf("notified of %q", got)
 		}

@@ -70,10 +70,10 @@ func (q *Quota) AdmitRelief(tx *store.Tx, orgID string, bytes int64) error {
 }
 
 func (q *Quota) admitText(tx *store.Tx, orgID string, bytes, times int64) error {
-	if err := q.admit(tx, orgID, bytes, times); err != nil || q == nil || bytes < large {
-		return err
+	if q == nil || bytes < large {
+		return q.admit(tx, orgID, bytes, times)
 	}
-	return tx.AddImport(orgID, bytes)
+	return q.count(tx, orgID, bytes, times)
 }
 
 // AdmitImport returns an error if a state of the given size does not fit into an organization's
@@ -89,7 +89,19 @@ func (q *Quota) AdmitRepair(tx *store.Tx, orgID string, bytes int64) error {
 }
 
 func (q *Quota) admitImport(tx *store.Tx, orgID string, bytes, times int64) error {
-	if err := q.admit(tx, orgID, bytes, times); err != nil || q == nil {
+	if q == nil {
+		return nil
+	}
+	return q.count(tx, orgID, bytes, times)
+}
+
+// count admits what is added to the sum at once. It locks the sum before it reads it, because the writes of different
+// stacks run at the same time.
+func (q *Quota) count(tx *store.Tx, orgID string, bytes, times int64) error {
+	if err := tx.AddImport(orgID, 0); err != nil {
+		return err
+	}
+	if err := q.admit(tx, orgID, bytes, times); err != nil {
 		return err
 	}
 	return tx.AddImport(orgID, bytes)

@@ -103,8 +103,9 @@ func (p *provider) allows(email string, groups []string) bool {
 	if p.AllowEveryone || slices.ContainsFunc(groups, func(g string) bool { return slices.Contains(p.AllowGroups, g) }) {
 		return true
 	}
-	at := strings.LastIndexByte(email, '@')
-	return at > 0 && slices.Contains(p.AllowDomains, strings.ToLower(email[at+1:]))
+	// A second at sign could hide another domain: with "a@evil.com@example.com", mail goes to either.
+	name, domain, _ := strings.Cut(email, "@")
+	return name != "" && slices.Contains(p.AllowDomains, strings.ToLower(domain))
 }
 
 // stronger compares roles, which are listed from the strongest to the weakest.

@@ -29,7 +29,7 @@ func TestPasskeyOfALeaver(t *testing.T) {
 		}
 		must.OK(t, vouch(h.askToSignIn()))
 		before := h.askToSignIn()
-		must.Get(ids.DisableUser(t.Context(), "ada", ""))(t)
+		must.Get(ids.DisableUser(t.Context(), identity.Operator(), "ada", ""))(t)
 		for _, q := range []Question{before, h.askToSignIn()} {
 			if err := vouch(q); fault.KindOf(err) == "" || !strings.Contains(err.Error(), "disabled") {
 				t.Errorf("the passkey of a disabled user: %v", err)
@@ -37,7 +37,7 @@ func TestPasskeyOfALeaver(t *testing.T) {
 		}
 		must.OK(t, ids.EnableUser(t.Context(), "ada"))
 		must.OK(t, vouch(h.askToSignIn())) // the passkey remains until the user is deleted
-		must.Get(ids.DeleteUser(t.Context(), "ada", ""))(t)
+		must.Get(ids.DeleteUser(t.Context(), identity.Operator(), "ada", ""))(t)
 		if err := vouch(h.askToSignIn()); !isRefused(err) {
 			t.Errorf("the passkey of a deleted user: %v", err)
 		}
