@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
+
+// eventsTime bounds the time for reading the events of a failed update, for which its result waits.
+const eventsTime = 3 * time.Second
 
 // evidence reads what explains the failure of a job: its settings, events and log. A part that cannot be read is
 // missing, because the result must be recorded without it, too.
@@ -28,7 +32,9 @@ func (s *Service) evidence(ctx context.Context, job store.Job) cause.Evidence {
 		return &list[0], nil
 	})
 	if err == nil && update != nil && s.opts.Updates != nil {
-		tree, failed := s.opts.Updates.ChangesOf(ctx, *update)
+		reading, cancel := context.WithTimeout(ctx, eventsTime)
+		tree, failed := s.opts.Updates.ChangesOf(reading, *update)
+		cancel()
 		if err = failed; err == nil {
 			e.Read(tree)
 		}
