@@ -148,7 +148,9 @@ func (p *pages) useLink(v *page.Visit) (page.Answer, error) {
 	next := page.SafeNext(v.Form("next"))
 	proof, err := p.SignIn.UseLink(v.Context(), v.Form("key"), v.Address())
 	if err != nil {
-		return again(err, func(problem string) view.Page { return view.Page{Title: "Sign in", Layout: view.Gate, Body: link("", next, problem)} })
+		return again(err, func(problem string) view.Page {
+			return view.Page{Title: "Sign in", Layout: view.Gate, Body: link("", next, problem)}
+		})
 	}
 	return p.open(v, proof, next)
 }

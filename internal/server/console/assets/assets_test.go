@@ -6,20 +6,24 @@ import (
 	"testing"
 )
 
-// TestSizes keeps the console small. The sizes are those of the files, before compression.
+// TestSizes keeps the console small. The sizes are those of the files, before compression. What legacy.css contains is on
+// top until it is gone, and only becomes less.
 func TestSizes(t *testing.T) {
 	sizes := map[string]int{}
 	for name, f := range load().files {
 		switch {
 		case name == "console.css":
 			sizes["style sheet"] += len(f.plain)
+		case name == "css/legacy.css":
+			sizes["legacy.css"] += len(f.plain)
+			sizes["style sheet"] -= len(squeeze(f.plain))
 		case strings.HasPrefix(name, "js/"):
 			sizes["scripts"] += len(f.plain)
 		case name == "icons/icons.svg":
 			sizes["icons"] += len(f.plain)
 		}
 	}
-	for name, most := range map[string]int{"style sheet": 64 << 10, "scripts": 85 << 10, "icons": 10 << 10} {
+	for name, most := range map[string]int{"style sheet": 64 << 10, "legacy.css": 14300, "scripts": 85 << 10, "icons": 10 << 10} {
 		if size := sizes[name]; size == 0 || size > most {
 			t.Errorf("%s: %d bytes, want at most %d", name, size, most)
 		}
