@@ -47,6 +47,7 @@ ended AS (
 		ROW_NUMBER() OVER (PARTITION BY stack_id ORDER BY ended_at DESC, version DESC, deployment DESC) AS n
 	FROM written WHERE result <> 'running'
 ),
+lists AS (SELECT stack_id, LIST(word, ' ' ORDER BY n DESC) AS runs FROM ended WHERE n <= 20 GROUP BY stack_id),
 newest AS (
 	SELECT written.*, ROW_NUMBER() OVER (PARTITION BY stack_id ORDER BY started_at DESC, version DESC, deployment DESC) AS n
 	FROM written WHERE result <> 'drift'
@@ -74,7 +75,7 @@ SELECT p.id, p.org_id, p.project, p.name, p.version, COALESCE(q.last_version, 0)
 			WHERE u.stack_id = p.id AND u.created_at > x.created_at AND u.kind = 'update' AND u.preview = 0 AND u.status = 'succeeded'
 			AND d.operation IN ('detect-drift', 'remediate-drift')) THEN 'none' ELSE 'found' END AS drift,
 	COALESCE(x.finished_at, 0) AS drift_at, COALESCE(x.resource_changes, '') AS drift_changes,
-	COALESCE((SELECT LIST(e.word, ' ' ORDER BY e.n DESC) FROM ended e WHERE e.stack_id = p.id AND e.n <= 20), '') AS runs,
+	COALESCE(e.runs, '') AS runs,
 	COALESCE(g.tags, '') AS tags,
 	COALESCE((SELECT t.value FROM stack_tags t WHERE t.stack_id = p.id AND t.name = 'owner'), '') AS owner,
 	COALESCE(
@@ -84,6 +85,7 @@ SELECT p.id, p.org_id, p.project, p.name, p.version, COALESCE(q.last_version, 0)
 			WHERE t.stack_id = p.id AND t.name = 'gitHub:repo' AND t.value <> ''), '') AS repository
 FROM picked p LEFT JOIN stack_queues q ON q.stack_id = p.id LEFT JOIN newest l ON l.stack_id = p.id AND l.n = 1
 	LEFT JOIN detections x ON x.stack_id = p.id AND x.n = 1 LEFT JOIN described g ON g.stack_id = p.id
+	LEFT JOIN lists e ON e.stack_id = p.id
 )
 INSERT INTO estate (stack_id, org_id, project, name, rank, changed_at, version, deployments, resources, held_by, active, queued, paused,
 	last_kind, last_deployment, last_version, last_result, last_by, last_who, last_message, last_started_at, last_ended_at,

@@ -98,6 +98,7 @@ func Pages(ctx context.Context, run *figures.Run) error {
 	stack := org + "/" + site.Project + "/" + p.stack(0)
 	pages := map[string]string{
 		"home": org, "stacks": org + "/-/stacks", "stacks of a project": org + "/" + site.Project, "a filtered list of stacks": org + "/-/stacks?q=copy-00",
+		"failed stacks": org + "/-/stacks?state=failed", "stacks by owner": org + "/-/stacks?group=owner", "stacks by last change": org + "/-/stacks?group=none&sort=changed",
 		"active deployments": org + "/-/deployments", "queue": org + "/-/deployments?show=queued", "finished deployments": org + "/-/deployments?show=finished",
 		"pools": org + "/-/pools", "pool": org + "/-/pools/" + p.pool, "schedules": org + "/-/schedules", "audit": org + "/-/audit",
 		"stack": stack, "resources": stack + "/resources", "activity": stack + "/updates", "deployments of a stack": stack + "/deployments",
@@ -159,6 +160,10 @@ func (p *product) multiply(ctx context.Context, stacks, deployments int) error {
 		values       map[string]string
 	}{
 		{"stacks", fmt.Sprintf("n %% %d = 0 AND t.id = (SELECT stack_id FROM deployments LIMIT 1)", deployments), map[string]string{"id": stack, "name": name}},
+		{"estate", fmt.Sprintf("n %% %d = 0 AND t.stack_id = (SELECT stack_id FROM deployments LIMIT 1)", deployments), map[string]string{
+			"stack_id": stack, "name": name, "changed_at": earlier("changed_at"), "resources": "n % 300",
+			"rank": fmt.Sprintf("CASE n / %[1]d %% 9 WHEN 0 THEN 0 WHEN 1 THEN 1 ELSE t.rank END", deployments), "owner": fmt.Sprintf("'team-' || (n / %d %% 20)", deployments),
+		}},
 		{"deployments", "t.id = (SELECT id FROM deployments LIMIT 1)", map[string]string{
 			"id": id("8002"), "stack_id": stack, "stack": name, "version": fmt.Sprintf("n %% %d + 1", deployments), "created_at": earlier("created_at"),
 		}},

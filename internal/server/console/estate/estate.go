@@ -154,13 +154,19 @@ type option struct {
 }
 
 var groupTexts = []view.Option{
-	{Value: string(store.GroupByProject), Text: "Project"}, {Value: string(store.GroupByOwner), Text: "Owner"},
-	{Value: string(store.GroupByRepository), Text: "Repository"}, {Value: string(store.GroupByTag) + "env", Text: "Tag env"}, {Value: ungrouped, Text: "No groups"},
+	{Value: string(store.GroupByProject), Text: "Project"},
+	{Value: string(store.GroupByOwner), Text: "Owner"},
+	{Value: string(store.GroupByRepository), Text: "Repository"},
+	{Value: string(store.GroupByTag) + "env", Text: "Tag env"},
+	{Value: ungrouped, Text: "No groups"},
 }
 
 var sortTexts = []view.Option{
-	{Value: string(store.SortByState), Text: "Needs attention first"}, {Value: string(store.SortByName), Text: "Name"},
-	{Value: string(store.SortByChange), Text: "Last change"}, {Value: string(store.SortByResources), Text: "Resources"}, {Value: string(store.SortByDrift), Text: "Drift"},
+	{Value: string(store.SortByState), Text: "Needs attention first"},
+	{Value: string(store.SortByName), Text: "Name"},
+	{Value: string(store.SortByChange), Text: "Last change"},
+	{Value: string(store.SortByResources), Text: "Resources"},
+	{Value: string(store.SortByDrift), Text: "Drift"},
 }
 
 // menu returns the options of a parameter, and the text of the current one.
