@@ -248,7 +248,7 @@ func TestWorkPlace(t *testing.T) {
 		t.Errorf("the first line of the log is %.1f px from the top, want at most 160", top)
 	}
 	tb.edges("a running deployment")
-	if title := evaluate[string](tb, "document.querySelector('h1').innerText"); title != "box/dev #1" {
+	if title := evaluate[string](tb, "document.querySelector('h1').textContent.replace(/\\s+/g, ' ')"); title != "box/dev #1" {
 		t.Errorf("the title is %q", title)
 	}
 	tb.axe("a running deployment")

@@ -214,7 +214,7 @@ func (tb *tab) fits(path string) {
 	tb.wait("the current tab is in the window", "[...document.querySelectorAll('.tabs [aria-current]')].map((e) => e.getBoundingClientRect()).every((r) => r.left >= 0 && r.right <= innerWidth)")
 	cut := evaluate[[]string](tb, `[...document.querySelectorAll("body .btn, body .inp, .tabbar a, .tabbar summary")].filter((e) => {
 		const r = e.getBoundingClientRect();
-		if (r.width === 0 || e.closest(".hide, .log-bar") || e.closest(".scroll, .filters, .seg")) return false;
+		if (r.width === 0 || e.closest(".hide, details:not([open]) > .dlg") || e.closest(".scroll, .filters, .seg")) return false;
 		return r.right > innerWidth + 1 || r.left < -1;
 	}).map((e) => e.outerHTML.slice(0, 160))`)
 	for _, e := range cut {

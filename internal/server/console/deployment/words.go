@@ -64,6 +64,10 @@ func origin(d shown) (icon, text string) {
 		return "click", "console"
 	case "schedule":
 		return "clock", "schedule"
+	case "api":
+		return "terminal", "API"
+	case "automation-api": // the CLI sends the same name
+		return "terminal", "pulumi CLI or Automation API"
 	default:
 		return "terminal", d.Initiator
 	}
