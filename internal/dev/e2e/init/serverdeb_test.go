@@ -104,7 +104,7 @@ func (s *serverMachine) firstDeployment(ctx context.Context, t *testing.T) (*har
 	began := time.Now()
 	s.follow(ctx, t, "server-install.md", "server apt", nil)
 	log := s.follow(ctx, t, "server-install.md", "server link", nil)
-	if page := s.signIn(ctx, t, log); !strings.Contains(page, "Three steps to the first deployment") {
+	if page := s.signIn(ctx, t, log); !strings.Contains(page, "From an empty server to a deployment in three steps") {
 		t.Errorf("the link of the journal leads to\n%s", page)
 	}
 	s.makePool(ctx, t)

@@ -147,7 +147,9 @@ var (
 )
 
 // alike returns what an error has in common with the same error elsewhere: its text without quoted texts and numbers.
-func alike(text string) string { return numbers.ReplaceAllString(quoted.ReplaceAllString(text, ""), "") }
+func alike(text string) string {
+	return numbers.ReplaceAllString(quoted.ReplaceAllString(text, ""), "")
+}
 
 func staleLock(l stacks.StaleLock, now time.Time) need {
 	text := fmt.Sprintf("Locked by %s; its client has been silent for %s", l.By, words.Duration(now.Sub(l.Renewed)))

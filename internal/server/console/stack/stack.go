@@ -20,10 +20,10 @@ import (
 
 // Deps are the services behind the pages.
 type Deps struct {
-	Stacks      *stacks.Service
-	Drift       *drift.Service
-	Triggers    *triggers.Service
-	Recovery    *recovery.Service
+	Stacks   *stacks.Service
+	Drift    *drift.Service
+	Triggers *triggers.Service
+	Recovery *recovery.Service
 	Heads
 }
 

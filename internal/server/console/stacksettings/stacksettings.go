@@ -22,10 +22,10 @@ import (
 // Deps are the services behind the pages.
 type Deps struct {
 	stack.Heads
-	Identity    *identity.Service
-	Stacks      *stacks.Service
-	Triggers    *triggers.Service
-	Webhooks    *webhooks.Service
+	Identity *identity.Service
+	Stacks   *stacks.Service
+	Triggers *triggers.Service
+	Webhooks *webhooks.Service
 	// Integrations are the connections to git hosts that triggers name.
 	Integrations *integrations.Service
 	// Issuer is the URL of the server's identity tokens for clouds.

@@ -48,7 +48,8 @@ type Glance struct {
 
 // The numbers of stacks in a [Glance].
 const (
-	glanceAttention = 50
+	glanceAttention = 20
+	glanceRunning   = 50 // among which those without a deployment are searched
 	glanceDirect    = 10
 	glanceRecent    = 10
 )
@@ -56,7 +57,7 @@ const (
 // Glance returns an organization at a glance.
 func (s *Service) Glance(ctx context.Context, p identity.Principal, orgID string) (Glance, error) {
 	g := Glance{States: map[State]int64{}}
-	if err := budget.Of(ctx).Take(ctx, 4*glanceAttention*rowMemory); err != nil {
+	if err := budget.Of(ctx).Take(ctx, 2*glanceRunning*rowMemory); err != nil {
 		return g, err
 	}
 	f := store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID}
@@ -97,7 +98,7 @@ func attention(tx *store.Tx, f store.EstateFilter) ([]Change, error) {
 }
 
 func direct(tx *store.Tx, f store.EstateFilter) ([]Stack, error) {
-	f.Ranks, f.Sort, f.Limit = []store.EstateRank{store.RankRunning}, store.SortByChange, glanceAttention
+	f.Ranks, f.Sort, f.Limit = []store.EstateRank{store.RankRunning}, store.SortByChange, glanceRunning
 	rows, err := tx.EstateRows(f)
 	var list []Stack
 	for _, s := range stacksOf(rows) {

@@ -1,0 +1,64 @@
+package stack_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"workflowagent/internal/dev/consoletest"
+)
+
+// TestHead opens all pages of a stack, which have one head, one title and the right tab.
+func TestHead(t *testing.T) {
+	f := newFixture(t)
+	f.run("update")
+	f.API(http.MethodPost, "/api/stacks/acme/web/prod/tags", m{"name": "owner", "value": hostile}, nil)
+	for path, tab := range map[string]string{
+		"": "Overview", "/resources": "Resources", "/resource?urn=" + url.QueryEscape(urnPrefix+"pulumi:pulumi:Stack::web-prod"): "Resources",
+		"/updates": "Runs", "/updates?previews=1": "Runs", "/updates/2": "Runs", "/deployments": "Runs", "/drift": "Drift",
+		"/settings": "Settings", "/settings/schedules": "Settings", "/settings/webhooks": "Settings", "/settings/access": "Settings", "/settings/options": "Settings", "/git": "Settings",
+	} {
+		p := f.page(f.base + path)
+		if n := strings.Count(p.Body, "<h1"); n != 1 {
+			t.Errorf("%s has %d titles", path, n)
+		}
+		if n := strings.Count(p.Body, `id="page-object"`); n != 1 {
+			t.Errorf("%s has %d heads", path, n)
+		}
+		_, tabs, _ := strings.Cut(p.Body, `<nav class="tabs" aria-label="Stack">`)
+		tabs, _, _ = strings.Cut(tabs, "</nav>")
+		_, current, _ := strings.Cut(tabs, `aria-current="page">`)
+		if strings.Count(tabs, `aria-current="page"`) != 1 || !strings.HasPrefix(strings.TrimSpace(current), tab) {
+			t.Errorf("%s: the tabs are %s", path, tabs)
+		}
+		if got := text(p.Body); !strings.Contains(got, "owner "+hostile) {
+			t.Errorf("%s lacks the owner: %s", path, got)
+		}
+	}
+	reader := f.SignInWith(f.AddUser("reader", "member"))
+	f.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultStackPermission": 101}, nil)
+	if p := reader.Get(f.base); p.Status != http.StatusOK || p.Contains(`/prod/deploy"`) || p.Contains("Change tags") {
+		t.Errorf("a reader gets buttons: %s", text(p.Body))
+	}
+}
+
+// TestNeighbours shows the stacks from which a stack reads to those who may see them.
+func TestNeighbours(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("net", "eu")
+	s.Stack("web", "prod")
+	const urn = "urn:pulumi:prod::web::pulumi:pulumi:StackReference::net"
+	s.API(http.MethodPost, "/api/stacks/acme/web/prod/import", m{"version": 3, "deployment": m{"manifest": m{"time": "2026-01-01T00:00:00Z", "magic": "", "version": "v3.0.0"}, "resources": []any{
+		m{"urn": urn, "custom": true, "type": "pulumi:pulumi:StackReference", "id": "acme/net/eu", "inputs": m{"name": "acme/net/eu"}},
+	}}}, nil)
+	s.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultStackPermission": 0}, nil)
+	ann := s.AddUser("ann", "member")
+	s.API(http.MethodPut, "/api/stacks/acme/web/prod/collaborators/ann", m{"permission": 101}, nil)
+	if p := s.SignIn().Get("/acme/web/prod"); !p.Contains(`class="graph"`, `aria-label="web/prod reads from net/eu;"`, `aria-label="net/eu, never updated"`) {
+		t.Errorf("the page lacks the neighbour: %s", text(p.Body))
+	}
+	if p := s.SignInWith(ann).Get("/acme/web/prod"); p.Status != http.StatusOK || p.Contains("graph") || p.Contains("net/eu,") {
+		t.Errorf("a stranger to the neighbour sees it: %s", text(p.Body))
+	}
+}
