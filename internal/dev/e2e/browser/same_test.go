@@ -239,8 +239,8 @@ func compare(tb *tab, stack, when string, p printed) {
 		tb.t.Errorf("%s: pulumi exports %d resources, and the page shows %s", when, p.Resources, text)
 	}
 	tb.open("/" + strings.Split(stack, "/")[1] + "/-/stacks")
-	tb.wait("the stacks are loaded", "document.querySelector('main tbody tr')")
-	cells := evaluate[[]string](tb, "[...document.querySelectorAll('main tbody tr td')].map((c) => c.innerText.trim())")
+	tb.wait("the stacks are loaded", "document.querySelector('.l-stk .row:not(.hd, .grp)')")
+	cells := evaluate[[]string](tb, "[...document.querySelectorAll('.l-stk .row:not(.hd, .grp) [role=cell]')].map((c) => c.innerText.trim())")
 	if !slices.Contains(cells, fmt.Sprint(p.Resources)) || strings.Contains(strings.Join(cells, " "), "running") != p.InProgress {
 		tb.t.Errorf("%s: pulumi prints %d resources, in progress: %v; the list of stacks shows %q", when, p.Resources, p.InProgress, cells)
 	}
