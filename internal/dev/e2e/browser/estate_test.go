@@ -157,7 +157,7 @@ func TestStacks(t *testing.T) {
 	tb.wait("the groups are gone", "!document.querySelector('.l-stk .grp') && "+listed+"[0] === 'payments/prod'")
 	tb.click(".bar summary[title='Sort by']")
 	tb.click(".bar details[open] .menu a[href*='sort=resources']")
-	tb.wait("the list is sorted by resources", listed+"[1] === 'payments/staging'")
+	tb.wait("the list is sorted by resources", "document.readyState === 'complete' && "+listed+"[1] === 'payments/staging'")
 	tb.click(".bar summary[title='Group by']")
 	tb.click(".bar details[open] .menu a[href*='group=owner']")
 	tb.wait("the list is grouped by owner", "document.readyState === 'complete' && document.querySelector('.l-stk .grp .gname')?.innerText.includes('Team Payments')")
@@ -167,7 +167,7 @@ func TestStacks(t *testing.T) {
 	tb.wait("the view is the URL", "location.search.includes('group=owner') && location.search.includes('sort=resources')")
 	tb.open(path)
 	tb.click(".chips a[href*='state=drift']")
-	tb.wait("the list shows drift", listed+".join() === 'network/eu-west-1' && document.querySelector('.chips [aria-current]').innerText.includes('Drift')")
+	tb.wait("the list shows drift", "document.readyState === 'complete' && "+listed+".join() === 'network/eu-west-1' && document.querySelector('.chips [aria-current]').innerText.includes('Drift')")
 
 	// Stars change without a new page, and without scripts with one.
 	star := `document.querySelector(".starb[value='network/eu-west-1']")`

@@ -40,7 +40,7 @@ func TestKeyboard(t *testing.T) {
 	tb.press("s")
 	tb.wait("the list of stacks opens", "location.pathname.endsWith('/-/stacks') && document.querySelector('.find:not([hidden])')")
 	tb.press("j")
-	tb.wait("a row has the focus", "document.activeElement.closest('tbody')")
+	tb.wait("a row has the focus", "document.activeElement.closest('.l-stk .row')")
 	tb.press("?")
 	tb.wait("the help opens", "document.querySelector('#key-help[open]')")
 	tb.axe("help")
