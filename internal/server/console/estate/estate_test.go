@@ -163,10 +163,8 @@ func TestFoundDrift(t *testing.T) {
 
 	f.check("after the detection", path, "web 1 drift found 1", "drift found prod Not updated yet ~2 -1 never")
 	for _, page := range []string{"/acme", "/acme/-/deployments?show=finished", "/acme/-/deployments?show=finished&status=drift", "/acme/web/prod/deployments", "/acme/web/prod/deployments/1", path} {
-		p := f.get(page)
-		counts := regexp.MustCompile(`(?s)<dl class="legend">.*?</dl>`) // with the mark of failures also if there is none
-		if text := plain(p.Body); !strings.Contains(strings.ToLower(text), "drift found") || strings.Contains(text, "exit code") ||
-			strings.Contains(counts.ReplaceAllString(p.Body, ""), "st-failed") {
+		body, _, _ := strings.Cut(f.get(page).Body, `aria-labelledby="h-est"`) // the numbers of all states follow
+		if text := plain(body); !strings.Contains(strings.ToLower(text), "drift found") || strings.Contains(text, "exit code") || strings.Contains(body, "st-failed") {
 			t.Errorf("%s does not say that drift was found: %s", page, text)
 		}
 	}
