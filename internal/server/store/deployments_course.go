@@ -39,7 +39,8 @@ func courseOf(scan database.Scan) (c Course, err error) {
 // GoodCourses returns the newest succeeded deployments of an operation before a version of a stack, newest first.
 func (tx *Tx) GoodCourses(stackID string, before int64, op workflow.Operation, limit int) ([]Course, error) {
 	return database.Collect(tx.Tx, courseOf, fromCourses+fmt.Sprintf(
-		"WHERE j.status = 'succeeded' AND j.operation = $3 AND j.started_at > 0 ORDER BY d.version DESC LIMIT %d", limit), stackID, before, op)
+		"WHERE j.status = 'succeeded' AND j.operation = $3 AND j.started_at > 0 ORDER BY d.version DESC LIMIT %d", limit,
+	), stackID, before, op)
 }
 
 // WritingCourses returns the newest deployments before a version of a stack that succeeded or failed in an operation that
@@ -47,7 +48,8 @@ func (tx *Tx) GoodCourses(stackID string, before int64, op workflow.Operation, l
 func (tx *Tx) WritingCourses(stackID string, before int64, limit int) ([]Course, error) {
 	return database.Collect(tx.Tx, courseOf, fromCourses+fmt.Sprintf(
 		`WHERE j.status IN ('succeeded', 'failed') AND j.reason <> 'cancelled' AND j.operation IN ('update', 'refresh', 'destroy', 'remediate-drift')
-		ORDER BY d.version DESC LIMIT %d`, limit), stackID, before)
+		ORDER BY d.version DESC LIMIT %d`, limit,
+	), stackID, before)
 }
 
 // LastDirectUpdate returns the newest update of a stack that no deployment ran, that has ended, and that is not a
