@@ -165,7 +165,7 @@ func (s *Service) createUser(ctx context.Context, q NewUser) (CreatedUser, error
 }
 
 func (s *Service) listHoldings(ctx context.Context, q Login) (Holdings, error) {
-	h, err := s.Identity.Holdings(ctx, q.Login)
+	h, err := s.Identity.Holdings(ctx, operator, q.Login)
 	return HoldingsOf(h), err
 }
 

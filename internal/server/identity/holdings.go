@@ -50,8 +50,8 @@ func holder(userID string) store.Holder {
 	return store.Holder{UserID: userID, Actor: actorUser + ":" + userID, Member: actorMember + ":" + userID}
 }
 
-// Holdings returns what a user owns.
-func (s *Service) Holdings(ctx context.Context, login string) (h Holdings, err error) {
+// Holdings returns what a user owns. It contains the names only from organizations that p administers.
+func (s *Service) Holdings(ctx context.Context, p Principal, login string) (h Holdings, err error) {
 	err = s.db.Read(ctx, func(tx *store.Tx) error {
 		u, err := tx.UserByLogin(login)
 		if err != nil {
@@ -62,6 +62,11 @@ func (s *Service) Holdings(ctx context.Context, login string) (h Holdings, err e
 		}
 		if h.List, err = tx.Holdings(holder(u.ID), maxHoldings); err != nil {
 			return err
+		}
+		for i, held := range h.List {
+			if !p.CanAdminOrg(held.OrgID) {
+				h.List[i].Name = ""
+			}
 		}
 		h.Counts, err = tx.CountHoldings(holder(u.ID))
 		return err

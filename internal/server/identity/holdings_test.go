@@ -68,7 +68,7 @@ func TestHandOver(t *testing.T) {
 		s := newTeam(t, db, "ann", "bob")
 		ann, bob := must.Get(s.UserByLogin(t.Context(), "ann"))(t), must.Get(s.UserByLogin(t.Context(), "bob"))(t)
 		s.owns(ann)
-		h := must.Get(s.Holdings(t.Context(), "ann"))(t)
+		h := must.Get(s.Holdings(t.Context(), identity.Operator(), "ann"))(t)
 		var list []string
 		for _, v := range h.List {
 			list = append(list, string(v.Kind)+" "+v.Organization+" "+v.Name)
@@ -76,6 +76,12 @@ func TestHandOver(t *testing.T) {
 		want := []string{"integration acme gitlab/main", "schedule acme p/mine", "schedule acme p/other", "stack acme p/mine", "token acme host", "token acme robot", "webhook acme chat"}
 		if diff := cmp.Diff(want, list); diff != "" || h.String() != "1 stack, 2 schedules, 1 webhook, 1 integration and 2 tokens" || h.Total() != 7 {
 			t.Errorf("ann owns %s (-want +got):\n%s", h, diff)
+		}
+		site := identity.Principal{Kind: identity.KindUser, User: store.User{SiteAdmin: true}}
+		for _, v := range must.Get(s.Holdings(t.Context(), site, "ann"))(t).List {
+			if v.Name != "" {
+				t.Errorf("an administrator of the server who does not belong to acme sees the name of %s %s", v.Kind, v.Name)
+			}
 		}
 
 		// Who cannot take over, and why nothing changed.
@@ -94,7 +100,7 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("disabling in favor of %q: %v", to, err)
 			}
 		}
-		if !s.authenticates(s.tokens["ann"]) || must.Get(s.Holdings(t.Context(), "ann"))(t).Total() != 7 {
+		if !s.authenticates(s.tokens["ann"]) || must.Get(s.Holdings(t.Context(), identity.Operator(), "ann"))(t).Total() != 7 {
 			t.Error("a refused hand-over changed something")
 		}
 		must.OK(t, s.SetStackPermission(t.Context(), s.acme.ID, store.WritePermission))
@@ -107,7 +113,7 @@ func TestHandOver(t *testing.T) {
 		if diff := cmp.Diff(wanted, s.actors()); diff != "" {
 			t.Errorf("schedules (-want +got):\n%s", diff)
 		}
-		if got := must.Get(s.Holdings(t.Context(), "bob"))(t); got.Total() != 7 {
+		if got := must.Get(s.Holdings(t.Context(), identity.Operator(), "bob"))(t); got.Total() != 7 {
 			t.Errorf("bob owns %s", got)
 		}
 		if got := s.last(s.acme.ID); !strings.HasPrefix(got, "user.handed-over ann ") || !strings.Contains(got, `"objects":7`) || !strings.Contains(got, `"to":"bob"`) {
@@ -154,7 +160,7 @@ func TestSuccessorOfLastAdministrator(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newTeam(t, db, "ann", "bob")
 		must.Get(s.CreateOrganization(t.Context(), "research", "ann"))(t)
-		if h := must.Get(s.Holdings(t.Context(), "ann"))(t); len(h.Last) != 1 || h.Last[0] != "research" {
+		if h := must.Get(s.Holdings(t.Context(), identity.Operator(), "ann"))(t); len(h.Last) != 1 || h.Last[0] != "research" {
 			t.Errorf("ann is the last administrator of %v", h.Last)
 		}
 		if _, err := s.DeleteUser(t.Context(), identity.Operator(), "ann", "bob"); fault.KindOf(err) != fault.KindConflict || !strings.Contains(err.Error(), "bob does not belong to research") {

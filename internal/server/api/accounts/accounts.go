@@ -52,7 +52,7 @@ func (u *routes) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (u *routes) owned(w http.ResponseWriter, r *http.Request) error {
-	h, err := u.identity.Holdings(r.Context(), web.Param(r, "user"))
+	h, err := u.identity.Holdings(r.Context(), web.Principal(r), web.Param(r, "user"))
 	return web.Answer(w, r, admin.HoldingsOf(h), err)
 }
 

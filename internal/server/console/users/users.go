@@ -99,7 +99,7 @@ func (p *pages) userPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	m := userModel{UserSummary: u, Fresh: v.Session.Fresh(time.Now()), Here: page.Here(v, path(login)), To: v.Form("to"), Problem: problem}
-	if m.Holdings, err = p.Identity.Holdings(v.Context(), login); err != nil {
+	if m.Holdings, err = p.Identity.Holdings(v.Context(), v.Who, login); err != nil {
 		return view.Page{}, err
 	}
 	sessions, err := p.SignIn.Sessions(v.Context(), u.ID)
