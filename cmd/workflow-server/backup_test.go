@@ -27,6 +27,24 @@ func (h *host) script(mark string, values map[string]string) string {
 	return string(out)
 }
 
+// testNightly lets the server write sealed backups by a schedule. The account of the service is another user here.
+func (h *host) testNightly(user int) {
+	h.t.Helper()
+	chown := fmt.Sprintf("#!/bin/sh\nexec /bin/chown %d \"$2\"\n", user)
+	must.OK(h.t, os.WriteFile(filepath.Join(h.base, "chown"), []byte(chown), 0o755))
+	env, file := h.env, filepath.Join(h.base, "nightly.yaml")
+	defer func() { h.env = env }()
+	h.env = append(h.env, "WORKFLOW_SERVER_CONFIG="+file)
+	must.OK(h.t, os.WriteFile(file, nil, 0o644))
+	out := h.script("backup nightly", map[string]string{"CONFIG": file, "PASSPHRASE_FILE": filepath.Join(h.base, "nightly-passphrase")})
+	if !strings.Contains(out, "The configuration is valid") {
+		h.t.Errorf("got %s", out)
+	}
+	if shown := h.ok(user, "config", "show"); !strings.Contains(shown, "0 3 * * *") || !strings.Contains(shown, "nightly-passphrase") {
+		h.t.Errorf("the settings are\n%s", shown)
+	}
+}
+
 // TestBackupDrill follows docs/backup.md: it backs up a running server, loses its data directory, and restores it. Root
 // runs the commands, and the server another user.
 func TestBackupDrill(t *testing.T) {
@@ -47,7 +65,13 @@ func TestBackupDrill(t *testing.T) {
 	if out := h.script("backup write", values); !strings.Contains(out, "It does not contain the master key") {
 		t.Errorf("got %s", out)
 	}
+	if out := h.ok(0, "backup", "verify", values["BACKUPS"]); !strings.Contains(out, "It does not contain the master key") {
+		t.Errorf("got %s", out)
+	}
 	if out := h.script("backup key", values); !strings.Contains(out, "sealed with the passphrase") {
+		t.Errorf("got %s", out)
+	}
+	if out := h.ok(0, "backup", "verify", values["BACKUPS"]); !strings.Contains(out, "It contains the master key, sealed with a passphrase") {
 		t.Errorf("got %s", out)
 	}
 	env := h.env
@@ -56,6 +80,7 @@ func TestBackupDrill(t *testing.T) {
 		t.Errorf("with the passphrase of the configuration: %s", out)
 	}
 	h.env = env
+	h.testNightly(user)
 	pools := h.ok(0, "pool", "list", "--json")
 	stop(syscall.SIGTERM)
 	must.OK(t, os.RemoveAll(data))

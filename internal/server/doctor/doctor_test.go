@@ -358,6 +358,12 @@ var hostCases = []finderCase{
 		now := time.Now()
 		s.backups(backup.Status{Last: &backup.Written{Time: now.Add(-2 * time.Minute), Path: "/b/1"}, Failure: &backup.Failure{Time: now.Add(-time.Minute), Error: "no space"}})
 	}, "backup", toReview, []string{"no space", "/b/1"}},
+	{backupUnsealed, "a backup without the master key", func(s *site) {
+		s.set("backup_schedule", "0 * * * *")
+		s.start()
+		s.set("backup_passphrase_file", s.file("passphrase", "correct horse battery staple"))
+		s.backups(backup.Status{Last: &backup.Written{Time: time.Now().Add(-time.Minute), Path: "/b/2", Key: true}, Unsealed: "/b/1"})
+	}, "backup", toReview, []string{"/b/1", "backup_passphrase_file", "restart"}},
 }
 
 // TestBackups checks when the doctor has nothing to say against the backups.
