@@ -266,7 +266,7 @@ func (h *host) testAccess(t *testing.T) {
 // testOrganizations runs the commands of organizations.md, which delete the same organization more than once.
 func (h *host) testOrganizations(t *testing.T) {
 	t.Helper()
-	create := "workflow-server org create research --admin admin\n"
+	create := "workflow-server org create research --admin admin --reuse-name\n"
 	h.run(
 		t, "organizations.md", nil,
 		"workflow-server org create research --admin ann\n", create,
