@@ -316,7 +316,8 @@ func administration(t *testing.T, h *host, with func(...string) []string, suffix
 	refuses(program.ExitUsage, "name it once more", "org", "delete", "doomed-"+org, "--confirm", "doomed")
 	says(`Deleted the organization "doomed-`+org+`" with 0 stacks`, "org", "delete", "doomed-"+org, "--confirm", "doomed-"+org)
 	refuses(program.ExitNone, "does not exist", "org", "delete", "doomed-"+org)
-	ok("org", "create", "doomed-"+org, "--admin", ann)
+	refuses(program.ExitFailed, "--reuse-name", "org", "create", "doomed-"+org, "--admin", ann)
+	ok("org", "create", "doomed-"+org, "--admin", ann, "--reuse-name")
 	parse(&created, "org", "delete", "doomed-"+org, "--confirm", "doomed-"+org)
 
 	// The end of users.

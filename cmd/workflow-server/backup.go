@@ -206,7 +206,8 @@ func newVerifyCommand() *cobra.Command {
 		Short: "Check that a backup is whole",
 		Long: `Read a whole backup, compare everything with its hash, and its tables with the schema that this
 program creates. DIR is a backup, or a directory of backups, of which the newest is checked. The
-command needs neither a server nor a database. With --key-passphrase-file, it also checks that the
+command prints whether the backup contains the sealed master key, and needs neither a server nor a
+database. With --key-passphrase-file, it also checks that the
 passphrase opens the master key of the backup, and that the key opens its secrets.`,
 		Example: `  workflow-server backup verify /mnt/backups
   workflow-server backup verify /mnt/backups --key-passphrase-file /root/backup-passphrase
@@ -228,12 +229,15 @@ passphrase opens the master key of the backup, and that the key opens its secret
 		if *asJSON {
 			return operator.PrintJSON(cmd.OutOrStdout(), m)
 		}
-		opened := ""
-		if passphrase != "" {
-			opened = " The passphrase opens its master key, and the key opens its secrets."
+		key := "It does not contain the master key: keep a copy of that elsewhere."
+		switch {
+		case passphrase != "":
+			key = "The passphrase opens its master key, and the key opens its secrets."
+		case m.Key != nil:
+			key = "It contains the master key, sealed with a passphrase, which was not checked: --key-passphrase-file checks it."
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, and %d files with states and logs (%s), of %s, written by workflow-server %s on %s.%s\n",
-			report.Path, m.Rows(), m.Blobs.Count, words.Bytes(m.Blobs.Bytes), m.Time.Format(time.RFC3339), m.Server, m.Engine, opened)
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is whole: %d rows, and %d files with states and logs (%s), of %s, written by workflow-server %s on %s.\n%s\n",
+			report.Path, m.Rows(), m.Blobs.Count, words.Bytes(m.Blobs.Bytes), m.Time.Format(time.RFC3339), m.Server, m.Engine, key)
 		return err
 	}
 	return cmd

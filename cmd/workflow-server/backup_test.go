@@ -27,6 +27,50 @@ func (h *host) script(mark string, values map[string]string) string {
 	return string(out)
 }
 
+// nameAccount lets commands of pages use the name of the service's account for a user.
+func (h *host) nameAccount(user int) {
+	h.t.Helper()
+	for _, name := range []string{"chown", "chgrp", "install"} {
+		path := must.Get(exec.LookPath(name))(h.t)
+		text := fmt.Sprintf("#!/bin/bash\nset -- \"${@/#workflow-server:workflow-server/%[1]d:%[1]d}\"\nexec %[2]s \"${@/#workflow-server/%[1]d}\"\n", user, path)
+		must.OK(h.t, os.WriteFile(filepath.Join(h.base, name), []byte(text), 0o755))
+	}
+}
+
+// testReturn puts back the backups and the configuration from a copy whose files belong to another account.
+func (h *host) testReturn(user int, values map[string]string) {
+	h.t.Helper()
+	etc, restored := filepath.Join(h.base, "etc/workflow-server"), filepath.Join(h.base, "returned")
+	must.OK(h.t, os.MkdirAll(etc, 0o755))
+	must.OK(h.t, os.WriteFile(filepath.Join(etc, "workflow-server.yaml"), []byte("backup_keep: 14\n"), 0o640))
+	must.OK(h.t, os.Chmod(values["BACKUPS"], 0o755))
+	must.OK(h.t, exec.CommandContext(h.t.Context(), "chown", "-R", "1234:1234", values["BACKUPS"]).Run())
+	h.script("backup return", map[string]string{"COPY": h.base, "ETC": restored, "PASSPHRASE_COPY": values["PASSPHRASE_FILE"]})
+	values["PASSPHRASE_FILE"] = filepath.Join(restored, "backup-passphrase")
+	if shown := h.ok(user, "config", "show", "--config", filepath.Join(restored, "workflow-server.yaml")); !strings.Contains(shown, "14") {
+		h.t.Errorf("the restored settings are\n%s", shown)
+	}
+	if info := must.Get(os.Stat(values["PASSPHRASE_FILE"]))(h.t); info.Mode().Perm() != 0o600 {
+		h.t.Errorf("the restored passphrase has the mode %s", info.Mode())
+	}
+}
+
+// testNightly lets the server write sealed backups by a schedule. The account of the service is another user here.
+func (h *host) testNightly(user int) {
+	h.t.Helper()
+	env, file := h.env, filepath.Join(h.base, "nightly.yaml")
+	defer func() { h.env = env }()
+	h.env = append(h.env, "WORKFLOW_SERVER_CONFIG="+file)
+	must.OK(h.t, os.WriteFile(file, nil, 0o644))
+	out := h.script("backup nightly", map[string]string{"CONFIG": file, "PASSPHRASE_FILE": filepath.Join(h.base, "nightly-passphrase")})
+	if !strings.Contains(out, "The configuration is valid") {
+		h.t.Errorf("got %s", out)
+	}
+	if shown := h.ok(user, "config", "show"); !strings.Contains(shown, "0 3 * * *") || !strings.Contains(shown, "nightly-passphrase") {
+		h.t.Errorf("the settings are\n%s", shown)
+	}
+}
+
 // TestBackupDrill follows docs/backup.md: it backs up a running server, loses its data directory, and restores it. Root
 // runs the commands, and the server another user.
 func TestBackupDrill(t *testing.T) {
@@ -47,7 +91,13 @@ func TestBackupDrill(t *testing.T) {
 	if out := h.script("backup write", values); !strings.Contains(out, "It does not contain the master key") {
 		t.Errorf("got %s", out)
 	}
+	if out := h.ok(0, "backup", "verify", values["BACKUPS"]); !strings.Contains(out, "It does not contain the master key") {
+		t.Errorf("got %s", out)
+	}
 	if out := h.script("backup key", values); !strings.Contains(out, "sealed with the passphrase") {
+		t.Errorf("got %s", out)
+	}
+	if out := h.ok(0, "backup", "verify", values["BACKUPS"]); !strings.Contains(out, "It contains the master key, sealed with a passphrase") {
 		t.Errorf("got %s", out)
 	}
 	env := h.env
@@ -56,6 +106,8 @@ func TestBackupDrill(t *testing.T) {
 		t.Errorf("with the passphrase of the configuration: %s", out)
 	}
 	h.env = env
+	h.nameAccount(user)
+	h.testNightly(user)
 	pools := h.ok(0, "pool", "list", "--json")
 	stop(syscall.SIGTERM)
 	must.OK(t, os.RemoveAll(data))
@@ -66,6 +118,7 @@ func TestBackupDrill(t *testing.T) {
 	if left := must.Get(os.ReadDir(data))(t); len(left) > 0 {
 		t.Errorf("the new installation has left %v", left)
 	}
+	h.testReturn(user, values)
 	if out := h.script("backup verify", values); !strings.Contains(out, "The passphrase opens its master key") {
 		t.Errorf("got %s", out)
 	}

@@ -51,7 +51,7 @@ func (s *Server) openControl(version string, memory *budget.Budget, services adm
 	s.control = &http.Server{
 		Handler: control.Handler(control.Server{
 			About:  control.About{Version: version, PID: os.Getpid(), DataDir: s.cfg.DataDir, Database: s.cfg.Database.String()},
-			Caller: admin.New(s.db, services), Memory: memory, Log: log,
+			Caller: admin.New(s.db, services), Pending: s.pending, Memory: memory, Log: log,
 		}),
 		ConnContext:       control.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,

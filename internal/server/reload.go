@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"workflowagent/internal/server/api/control"
 	"workflowagent/internal/server/config"
 )
 
@@ -28,6 +29,7 @@ func (s *Server) Reload(cfg config.Config) {
 // ReloadOn reloads the configuration at each signal, until ctx is canceled. If the configuration
 // cannot be loaded, the server keeps the running one.
 func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal, load func() (config.Config, error)) {
+	s.load.Store(&load)
 	for {
 		select {
 		case <-ctx.Done():
@@ -36,6 +38,21 @@ func (s *Server) ReloadOn(ctx context.Context, signals <-chan os.Signal, load fu
 			s.supervision.Reload(func() { s.tryReload(load) })
 		}
 	}
+}
+
+// pending returns the changes of the configuration that only a restart applies.
+func (s *Server) pending() (p control.Pending) {
+	load := s.load.Load()
+	if load == nil {
+		return p // the program does not reload
+	}
+	cfg, err := (*load)()
+	if err != nil {
+		p.Error = err.Error()
+		return p
+	}
+	_, p.Restart = s.loaded.Changed(cfg)
+	return p
 }
 
 func (s *Server) tryReload(load func() (config.Config, error)) {

@@ -98,12 +98,15 @@ type Server struct {
 	running      config.Config
 	metricsToken atomic.Pointer[settings.Secret]
 	unreloaded   atomic.Bool // the last reload has failed
+	// loaded is the configuration as New received it, and load reads it again.
+	loaded config.Config
+	load   atomic.Pointer[func() (config.Config, error)]
 }
 
 // New opens the database, sets up an empty installation, and listens. It writes messages for the
 // operator, such as the location of the first access token, to notices.
 func New(ctx context.Context, cfg config.Config, version string, log *logrus.Entry, notices io.Writer) (_ *Server, err error) {
-	s := &Server{cfg: cfg, running: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{}), container: inContainer()}
+	s := &Server{cfg: cfg, loaded: cfg, running: cfg, log: log, metrics: prometheus.NewRegistry(), draining: make(chan struct{}), container: inContainer()}
 	s.metricsToken.Store(&cfg.MetricsToken)
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	defer func() {

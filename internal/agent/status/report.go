@@ -219,7 +219,6 @@ func (r *Report) Judge() {
 	add(!r.Over, "The agent has ended.")
 	add(!r.Stopping || r.Over, "The agent is stopping: its jobs continue without it.")
 	add(!r.Draining || r.Stopping || r.Over, "The agent is draining: it accepts no more jobs and exits after the running ones.")
-	add(r.Healthy, "No progress since %s, which is longer than health_threshold.", stamp(r.LastActivity))
 	switch s := r.Server; {
 	case s.BreakerOpen:
 		add(false, "The agent cannot reach the server, and only probes it until it can: %s", orUnknown(s.Error))
@@ -236,6 +235,7 @@ func (r *Report) Judge() {
 		add(e.Up, "The engine was not checked yet.")
 	}
 	add(r.Storage.Error == "", "No jobs are claimed: %s", r.Storage.Error)
+	add(r.Healthy, "No progress since %s, which is longer than health_threshold.", stamp(r.LastActivity)) // after its cause
 	r.State = r.state()
 }
 

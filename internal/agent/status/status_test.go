@@ -183,3 +183,18 @@ func TestLine(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestCauseFirst checks that the line for service managers names the cause of an unhealthy agent, and not only its effect.
+func TestCauseFirst(t *testing.T) {
+	r := sample()
+	r.Healthy, r.Server.Connected, r.Server.Error = false, false, "this agent's token is unknown to the server"
+	r.Judge()
+	if line := r.Line(); !strings.HasPrefix(line, "unhealthy, 1 of 2 slots busy: ") || !strings.HasSuffix(line, "failed: this agent's token is unknown to the server") {
+		t.Errorf("got %q", line)
+	}
+	r.Server.Connected, r.Server.Error = true, ""
+	r.Judge()
+	if line := r.Line(); !strings.Contains(line, "No progress since") {
+		t.Errorf("without a known cause, got %q", line)
+	}
+}

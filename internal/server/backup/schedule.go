@@ -104,7 +104,12 @@ func (s *Service) writePlanned(ctx context.Context, begun time.Time) error {
 	r, err := s.Write(writing, s.plan.Request)
 	if err == nil {
 		err = errors.Join(r.Unrecorded, s.src.DB.Write(ctx, scope.Server(), func(tx *store.Tx) error {
-			return change(tx, func(status *Status) { status.Begun = begun.UTC() })
+			return change(tx, func(status *Status) {
+				status.Begun, status.Unsealed = begun.UTC(), ""
+				if r.Manifest.Key == nil {
+					status.Unsealed = r.Path
+				}
+			})
 		}))
 		if err != nil {
 			s.src.Log.WithError(err).Warn("the backup was written, but that is not recorded, so a restarted server writes another one")

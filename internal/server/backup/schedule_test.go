@@ -26,7 +26,11 @@ func daily(after time.Time) (time.Time, error) { return after.UTC().Truncate(day
 
 // planned runs a service with a daily schedule until the test ends, or stop is called.
 func (s site) planned() (service *backup.Service, stop func()) {
-	service = backup.New(s.source(), backup.Plan{Request: backup.Request{Dir: s.backups, Keep: 3}, Next: daily})
+	return s.plannedWith(backup.Request{Dir: s.backups, Keep: 3})
+}
+
+func (s site) plannedWith(q backup.Request) (service *backup.Service, stop func()) {
+	service = backup.New(s.source(), backup.Plan{Request: q, Next: daily})
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- service.Run(ctx) }()
@@ -93,6 +97,33 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("another backup was written: %s", after[2])
 		}
 		stop()
+	})
+}
+
+// TestUnsealed checks that the status names the last backup of the schedule that does not contain the master key, whatever
+// other backups contain.
+func TestUnsealed(t *testing.T) {
+	storetest.SQLite(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, storetest.SQLite(t))
+		service, stop := s.planned()
+		time.Sleep(2 * time.Minute)
+		sealing := backup.Request{Dir: s.backups, Passphrase: passphrase}
+		names := s.names()
+		must.Get(service.Write(t.Context(), sealing))(t)
+		status := must.Get(service.Status(t.Context()))(t)
+		if len(names) != 1 || filepath.Base(status.Unsealed) != names[0] || !status.Last.Key {
+			t.Errorf("with the backups %v and a later one by a command, the status is %+v", names, status)
+		}
+		stop()
+		time.Sleep(day)
+		service, stop = s.plannedWith(sealing)
+		defer stop()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if status := must.Get(service.Status(t.Context()))(t); status.Unsealed != "" || !status.Last.Key {
+			t.Errorf("after a sealed backup, the status is %+v", status)
+		}
 	})
 }
 

@@ -27,6 +27,8 @@ type Status struct {
 	Failure *Failure `json:"failure,omitempty"`
 	// Begun is when the last whole backup of the schedule began, by the clock of its server.
 	Begun time.Time `json:"begun,omitzero"`
+	// Unsealed is the path of the last backup of the schedule if it does not contain the master key, or "".
+	Unsealed string `json:"unsealed,omitempty"`
 }
 
 // Written is a backup that was written.
@@ -38,6 +40,8 @@ type Written struct {
 	Took time.Duration `json:"took"`
 	// Bytes is the size of its files, which can share their space with other backups.
 	Bytes int64 `json:"bytes"`
+	// Key reports whether the sealed master key is in it.
+	Key bool `json:"key"`
 }
 
 // Failure is a backup that failed.
@@ -91,7 +95,7 @@ func change(tx *store.Tx, set func(*Status)) error {
 
 func written(r Result) *Written {
 	host, _ := os.Hostname() // without it, the path says enough on one machine
-	return &Written{Time: r.Manifest.Time, Path: r.Path, Host: host, Took: r.Took, Bytes: r.Manifest.Size()}
+	return &Written{Time: r.Manifest.Time, Path: r.Path, Host: host, Took: r.Took, Bytes: r.Manifest.Size(), Key: r.Manifest.Key != nil}
 }
 
 // recordSuccess records a backup. The backup exists also if that fails.

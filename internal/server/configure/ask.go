@@ -291,6 +291,7 @@ func (i interview) askDatabase(ctx context.Context) error {
 			return err
 		}
 		if answer == current && !given {
+			i.Keep("database")
 			return nil // the operator keeps both answers
 		}
 		fmt.Fprintln(i.w.Out, "Correct the answers, or press Enter to keep them.")

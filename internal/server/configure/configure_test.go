@@ -371,6 +371,7 @@ func TestConfigureWithACME(t *testing.T) {
 		d.Expect("fail  DNS of the URL")
 		d.Expect("[https://no-such-host.invalid:8443]: ")
 		d.Say("\n")
+		d.Expect("Keeping external_url, although its check failed.")
 		d.Expect("[proxy]: ")
 		d.Say("acme\n")
 		d.Expect("[" + config.LetsEncrypt + "]: ")

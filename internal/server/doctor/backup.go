@@ -65,5 +65,9 @@ func (e *examination) judgePlanned(status backup.Status, found string) checkup.R
 	if time.Now().After(due) {
 		return warn(backupOverdue, found+", although backup_schedule is "+e.cfg.BackupSchedule, "let the server run, and look for \"backing up\" in its log")
 	}
+	if status.Unsealed != "" && !e.cfg.BackupPassphrase.IsZero() {
+		return warn(backupUnsealed, "the last backup of the schedule does not contain the sealed master key, although backup_passphrase_file is set: "+status.Unsealed,
+			"restart the server, unless it was restarted since that backup: it seals the key in its next one", found)
+	}
 	return checkup.OK(found)
 }

@@ -358,6 +358,12 @@ var hostCases = []finderCase{
 		now := time.Now()
 		s.backups(backup.Status{Last: &backup.Written{Time: now.Add(-2 * time.Minute), Path: "/b/1"}, Failure: &backup.Failure{Time: now.Add(-time.Minute), Error: "no space"}})
 	}, "backup", toReview, []string{"no space", "/b/1"}},
+	{backupUnsealed, "a backup without the master key", func(s *site) {
+		s.set("backup_schedule", "0 * * * *")
+		s.start()
+		s.set("backup_passphrase_file", s.file("passphrase", "correct horse battery staple"))
+		s.backups(backup.Status{Last: &backup.Written{Time: time.Now().Add(-time.Minute), Path: "/b/2", Key: true}, Unsealed: "/b/1"})
+	}, "backup", toReview, []string{"/b/1", "backup_passphrase_file", "restart"}},
 }
 
 // TestBackups checks when the doctor has nothing to say against the backups.
@@ -418,6 +424,14 @@ var networkCases = []finderCase{
 		s.start()
 		s.set("listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(must.Get(child.FreePort("127.0.0.1"))(s.t))))
 	}, "server", toReview, []string{"a server runs (process " + strconv.Itoa(os.Getpid()) + ")", "restart"}},
+	{serverSettings, "a server from before other settings", func(s *site) {
+		s.startReloading(s.load)
+		s.set("job_lost", "7m")
+		s.set("log_level", "debug") // a reload applies it
+	}, "server", toReview, []string{"runs with earlier values of job_lost", "restart"}},
+	{serverSettings, "a server whose configuration became invalid", func(s *site) {
+		s.startReloading(func() (config.Config, error) { return config.Config{}, errors.New("FILE:1: is wrong") })
+	}, "server", toReview, []string{"cannot read its configuration: FILE:1: is wrong", "correct"}},
 	{serverVersion, "an upgraded program", func(s *site) {
 		s.start()
 		s.options.Version = "v2"

@@ -55,9 +55,10 @@ const (
 	schemaOlder         finding = "schema-older"
 	restorePaused       finding = "restore-paused"
 
-	backupMissing finding = "backup-missing"
-	backupOverdue finding = "backup-overdue"
-	backupFailed  finding = "backup-failed"
+	backupMissing  finding = "backup-missing"
+	backupOverdue  finding = "backup-overdue"
+	backupFailed   finding = "backup-failed"
+	backupUnsealed finding = "backup-unsealed"
 
 	urlDNS         finding = "url-dns"
 	urlConnect     finding = "url-connect"

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,10 +101,33 @@ func (s *site) start() (stop func()) {
 // startWith starts a server with further settings, which the doctor does not know.
 func (s *site) startWith(flags map[string]string) (stop func()) {
 	s.t.Helper()
+	_, stop = s.serve(flags)
+	return stop
+}
+
+// startReloading starts a server that reads its configuration again with load.
+func (s *site) startReloading(load func() (config.Config, error)) {
+	s.t.Helper()
+	running, _ := s.serve(nil)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	signals, done := make(chan os.Signal), make(chan struct{})
+	go func() {
+		defer close(done)
+		running.ReloadOn(ctx, signals, load)
+	}()
+	signals <- syscall.SIGHUP // received when the server knows load
+	s.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func (s *site) serve(flags map[string]string) (running *server.Server, stop func()) {
+	s.t.Helper()
 	all := maps.Clone(s.flags)
 	maps.Copy(all, flags)
 	c := must.Get(config.Load(config.LoadOptions{Flags: all, Cwd: s.dir}))(s.t)
-	running := must.Get(server.New(s.t.Context(), c, "v1", storetest.Log(), io.Discard))(s.t)
+	running = must.Get(server.New(s.t.Context(), c, "v1", storetest.Log(), io.Discard))(s.t)
 	running.Only()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	done := make(chan error, 1)
@@ -115,7 +139,7 @@ func (s *site) startWith(flags map[string]string) (stop func()) {
 		}
 	})
 	s.t.Cleanup(stop)
-	return stop
+	return running, stop
 }
 
 // front is a proxy in front of a server.

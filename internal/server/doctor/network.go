@@ -52,7 +52,7 @@ func (e *examination) checkServer(ctx context.Context) checkup.Result {
 	}
 	e.running = true
 	if len(e.key) == 0 {
-		return checkup.OK(listen + ": a server is ready")
+		return e.judgePending(ctx, listen+": a server is ready")
 	}
 	seen, _, _, err := self.Look(ctx)
 	if err != nil {
@@ -62,6 +62,25 @@ func (e *examination) checkServer(ctx context.Context) checkup.Result {
 	found := fmt.Sprintf("%s: workflow-server %s is ready", listen, seen.Version)
 	if seen.Version != e.opts.Version {
 		return warn(serverVersion, found+", and this program is "+e.opts.Version, "restart the server if you have upgraded it, or use its own program")
+	}
+	return e.judgePending(ctx, found)
+}
+
+// judgePending checks that the running server has applied its configuration.
+func (e *examination) judgePending(ctx context.Context, found string) checkup.Result {
+	client, err := e.find(ctx)
+	if err != nil {
+		return checkup.OK(found) // only the user of the server would learn it
+	}
+	defer client.Close()
+	pending, err := client.Pending(ctx)
+	switch {
+	case err != nil:
+		return checkup.OK(found)
+	case pending.Error != "":
+		return warn(serverSettings, found+", but could not start again, because it cannot read its configuration: "+pending.Error, "correct the configuration before you restart the server")
+	case len(pending.Restart) > 0:
+		return warn(serverSettings, found+", but runs with earlier values of "+strings.Join(pending.Restart, ", "), "restart the server, because its configuration has changed")
 	}
 	return checkup.OK(found)
 }
@@ -91,16 +110,21 @@ const serviceRuntimeDir = "/run/" + serviceUser
 
 // runsElsewhere returns the process of a server with the data directory that listens on another address, or 0.
 func (e *examination) runsElsewhere(ctx context.Context) int {
-	dirs := []string{e.cfg.DataDir, serviceRuntimeDir}
-	if dir := e.cfg.RuntimeDir(); dir != "" {
-		dirs = append(dirs, dir)
-	}
-	client, err := control.Find(ctx, control.Wanted{Version: e.opts.Version, DataDir: e.cfg.DataDir}, dirs...)
+	client, err := e.find(ctx)
 	if err != nil {
 		return 0 // none runs, or only the user of the server would learn it
 	}
 	defer client.Close()
 	return client.About().PID
+}
+
+// find finds the running server with the data directory.
+func (e *examination) find(ctx context.Context) (*control.Client, error) {
+	dirs := []string{e.cfg.DataDir, serviceRuntimeDir}
+	if dir := e.cfg.RuntimeDir(); dir != "" {
+		dirs = append(dirs, dir)
+	}
+	return control.Find(ctx, control.Wanted{Version: e.opts.Version, DataDir: e.cfg.DataDir}, dirs...)
 }
 
 // isStopped reports whether an error of connecting means that no program listens.

@@ -29,7 +29,7 @@ type Interview struct {
 }
 
 // Ask prompts for a setting until the answer is valid and works. An empty answer keeps current, even
-// if its check failed.
+// if its check failed, which is printed.
 func (i *Interview) Ask(ctx context.Context, key, prompt, current string) error {
 	return i.ask(ctx, key, prompt, current, "")
 }
@@ -42,13 +42,14 @@ func (i *Interview) Propose(ctx context.Context, key, prompt, proposal string) e
 
 // ask prompts for a setting. An empty answer means empty, which is "" to change nothing.
 func (i *Interview) ask(ctx context.Context, key, prompt, current, empty string) error {
+	fails := false
 	for range MaxTries {
 		change, err := i.question(ctx, key, prompt, current, empty)
 		if err != nil {
 			return err
 		}
 		if change.Value == "" || change.Value == current && empty == "" {
-			return nil
+			break
 		}
 		i.Set(change)
 		if i.Check == nil {
@@ -58,13 +59,22 @@ func (i *Interview) ask(ctx context.Context, key, prompt, current, empty string)
 		if ok || err != nil {
 			return err
 		}
+		fails = true
 		fmt.Fprintln(i.Out, "Correct the answer, or press Enter to keep it.")
 		current, empty = change.Value, ""
 		if i.Table.IsSecret(key) {
 			current = "the one just given"
 		}
 	}
+	if fails {
+		i.Keep(key)
+	}
 	return nil
+}
+
+// Keep prints that the answer to the question of a key stays, although its check has failed.
+func (i *Interview) Keep(key string) {
+	fmt.Fprintf(i.Out, "Keeping %s, although its check failed.\n", key)
 }
 
 // Set adds a change. It replaces an earlier one of the same key.

@@ -218,7 +218,7 @@ func TestOperatorPages(t *testing.T) {
 		"0b7b6c1e-6a8e-4ff7-9c52-6e0e6a3d1c11", newest,
 		"PULUMI_ACCESS_TOKEN\" -d '{\"name\":\"production\"}'", "PULUMI_ACCESS_TOKEN\" -d '{\"name\":\"second\"}'",
 	)
-	h.run(t, "sign-in.md", nil)
+	h.run(t, "sign-in.md", nil, "sudo install -m 640 -g workflow-server", "touch sign-in.yaml corp-secret\nsudo install -m 640")
 
 	if out := h.run(t, "server-monitoring.md", nil, "$METRICS_TOKEN", "a-token-of-metrics"); !strings.Contains(out, "workflow_server_http_requests_total") {
 		t.Errorf("the metrics are\n%s", out)
@@ -266,7 +266,7 @@ func (h *host) testAccess(t *testing.T) {
 // testOrganizations runs the commands of organizations.md, which delete the same organization more than once.
 func (h *host) testOrganizations(t *testing.T) {
 	t.Helper()
-	create := "workflow-server org create research --admin admin\n"
+	create := "workflow-server org create research --admin admin --reuse-name\n"
 	h.run(
 		t, "organizations.md", nil,
 		"workflow-server org create research --admin ann\n", create,

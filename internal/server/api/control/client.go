@@ -183,6 +183,22 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // About returns what the server says about itself.
 func (c *Client) About() About { return c.about }
 
+// Pending returns which changes of its configuration the server has not applied. An earlier version does not say it.
+func (c *Client) Pending(ctx context.Context) (p Pending, err error) {
+	ctx, cancel := context.WithTimeout(ctx, aboutTime)
+	defer cancel()
+	status, answer, err := c.do(ctx, http.MethodGet, pendingPath, nil)
+	switch {
+	case err != nil:
+		return p, err
+	case status == http.StatusNotFound:
+		return p, nil
+	case status != http.StatusOK:
+		return p, problemIn(answer)
+	}
+	return p, json.Unmarshal(answer, &p)
+}
+
 func (c *Client) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, aboutTime)
 	defer cancel()

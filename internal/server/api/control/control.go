@@ -21,7 +21,8 @@ const (
 	maxRequest = 1 << 20
 	maxAnswer  = 64 << 20
 
-	aboutPath = "/about"
+	aboutPath   = "/about"
+	pendingPath = "/pending"
 	// callPath begins the path of an operation.
 	callPath = "/operations/"
 
@@ -36,6 +37,14 @@ type About struct {
 	DataDir string `json:"dataDir"`
 	// Database is the setting without its password, or "" for the default in DataDir.
 	Database string `json:"database"`
+}
+
+// Pending says which changes of its configuration a server has not applied.
+type Pending struct {
+	// Restart are the keys of the settings whose change needs a restart.
+	Restart []string `json:"restart,omitempty"`
+	// Error says why the server cannot read its configuration, or is "".
+	Error string `json:"error,omitempty"`
 }
 
 // problem is an error in an answer.

@@ -105,6 +105,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 type Server struct {
 	About  About
 	Caller admin.Caller
+	// Pending reads the configuration. It must be safe for concurrent use.
+	Pending func() Pending
 	// Memory bounds the memory of operations; nil means no limit.
 	Memory *budget.Budget
 	Log    *logrus.Entry
@@ -114,6 +116,7 @@ type Server struct {
 func Handler(s Server) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+aboutPath, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.About) })
+	mux.HandleFunc("GET "+pendingPath, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Pending()) })
 	mux.HandleFunc("POST "+callPath+"{operation}", s.call)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		uid, known := r.Context().Value(uidKey{}).(int)

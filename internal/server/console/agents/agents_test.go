@@ -43,7 +43,13 @@ func TestAgent(t *testing.T) {
 	s.Stack("web", "dev")
 	job := s.StartJob(s.Pool(), "web", "dev")
 	b := s.SignIn()
-	path := found(t, b.Get(found(t, b.Get("/acme/-/pools"), poolLink)), agentLink)
+	pool := b.Get(found(t, b.Get("/acme/-/pools"), poolLink))
+	for _, want := range []string{"0 stacks name it, and those that name no pool use it", "--ca-certificate-file FILE"} {
+		if text := plain(pool.Body); !strings.Contains(text, want) {
+			t.Errorf("the page of the pool lacks %q: %s", want, text)
+		}
+	}
+	path := found(t, pool, agentLink)
 	p := b.Get(path)
 	at, err := time.Parse(time.RFC3339, found(t, p, seen))
 	if err != nil || at.Before(before) || at.After(time.Now().Add(time.Second)) {

@@ -25,6 +25,9 @@ const tokenPlace = "TOKEN"
 // imagePlace stands for the image in commands. The publisher decides its registry.
 const imagePlace = "REGISTRY/customer-managed-workflow-agent:latest"
 
+// OwnAuthority says what agents need if the server's certificate is not of a public authority.
+const OwnAuthority = "If your own authority signed the server's certificate, copy the authority's certificate to the host, and add --ca-certificate-file FILE to configure. docs/private-ca.md describes it, also for pods."
+
 // ways returns the tabs of the ways to install an agent.
 func (d detail) ways() []view.Tab {
 	tabs := make([]view.Tab, len(d.Install))

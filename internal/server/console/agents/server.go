@@ -34,6 +34,14 @@ type Backups struct {
 	backup.Status
 }
 
+// sealed says whether the master key is in a backup.
+func sealed(b backup.Written) string {
+	if b.Key {
+		return "sealed in the backup"
+	}
+	return "not in the backup"
+}
+
 // Disk is a file system with data of the server.
 type Disk struct {
 	Path       string
