@@ -89,7 +89,7 @@ var (
 	// volatile are ids, times and secrets, which differ from run to run.
 	volatile = regexp.MustCompile(`[0-9A-Za-z_-]{16,}`)
 	// dates are times in texts. They are not moved.
-	dates = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+	dates = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z|\b\d\d:\d\d UTC`)
 	// used are the times of a pool's last sign of life and last claim, which are stored only now and then.
 	used = regexp.MustCompile(`"last_(seen|job)_at": [~\d]+`)
 	// microseconds are times.

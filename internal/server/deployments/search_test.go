@@ -66,17 +66,21 @@ func TestSearch(t *testing.T) {
 func TestSearchIsBounded(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		p := newPlant(t, db, deployments.Options{})
-		p.must(db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
-			if err := tx.InsertStack(store.Stack{ID: "stack0", OrgID: p.org.ID, Project: "p", Name: "stack0", CreatedAt: time.Now()}); err != nil {
-				return err
-			}
-			for i := range deployments.Searched + 350 { // the last 300 are queued
-				if err := seedOne(tx, p, i, 1, deployments.Searched+350, time.Now().Add(-30*24*time.Hour)); err != nil {
-					return err
+		write := func(fn func(tx *store.Tx) error) { p.must(db.Write(t.Context(), scope.Server(), fn)) }
+		write(func(tx *store.Tx) error {
+			return tx.InsertStack(store.Stack{ID: "stack0", OrgID: p.org.ID, Project: "p", Name: "stack0", CreatedAt: time.Now()})
+		})
+		const total, each = deployments.Searched + 350, 100 // the last 300 are queued
+		for from := 0; from < total; from += each {
+			write(func(tx *store.Tx) error {
+				for i := from; i < min(from+each, total); i++ {
+					if err := seedOne(tx, p, i, 1, total, time.Now().Add(-30*24*time.Hour)); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
-		}))
+				return nil
+			})
+		}
 		q := deployments.Query{Stage: deployments.StageFinished, Text: "#1"}
 		l, err := p.service.Page(t.Context(), p.user, p.org.ID, q)
 		p.must(err)
