@@ -133,7 +133,7 @@ func (s *serverMachine) wantPackaged(ctx context.Context, t *testing.T) {
 		t.Errorf("configuration, data, sockets and key are\n%s", modes)
 	}
 	out := s.follow(ctx, t, "server-install.md", "server sign in", nil)
-	if page := s.signIn(ctx, t, out); !strings.Contains(page, "<h1>organization</h1>") {
+	if page := s.signIn(ctx, t, out); !strings.Contains(page, "<title>organization · ") {
 		t.Errorf("the link of admin sign-in leads to\n%s", page)
 	}
 }
