@@ -92,6 +92,8 @@ var (
 	dates = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z|\b\d\d:\d\d UTC`)
 	// used are the times of a pool's last sign of life and last claim, which are stored only now and then.
 	used = regexp.MustCompile(`"last_(seen|job)_at": [~\d]+`)
+	// took are the seconds that the last runs of a stack took.
+	took = regexp.MustCompile(`\b([sfcd])\d+([du]\d+)\b`)
 	// microseconds are times.
 	microseconds = regexp.MustCompile(`\b1[6-9]\d{14}\b`)
 )
@@ -143,8 +145,11 @@ func (r *rows) now() string {
 			}
 			return "~"
 		})
-		if row[0] == "agent_pools" {
+		switch row[0] {
+		case "agent_pools":
 			text = used.ReplaceAllString(text, "")
+		case "estate":
+			text = took.ReplaceAllString(text, "$1~$2")
 		}
 		lines = append(lines, row[0]+" "+text)
 	}
