@@ -29,7 +29,7 @@ type Target struct {
 	MasterKey keyring.Source
 	// Passphrase opens the sealed key; "" ignores that key.
 	Passphrase string
-	// WithoutKey permits to restore secrets although the key that opens them is not available.
+	// WithoutKey permits a restore of secrets although the key that opens them is not available.
 	WithoutKey bool
 }
 

@@ -23,8 +23,8 @@ type Report struct {
 }
 
 // Verify reads a whole backup, or the newest one in a directory, and compares everything with its hash. If it returns an
-// error, the backup must not be restored. A passphrase must open the sealed master key, and that the secrets; "" leaves
-// the key sealed.
+// error, the backup must not be restored. If passphrase is not "", it must open the sealed master key, and the key must
+// open the secrets.
 func Verify(ctx context.Context, dir, passphrase string) (Report, error) {
 	b, err := openNewest(dir)
 	if err != nil {

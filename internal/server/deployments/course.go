@@ -73,7 +73,7 @@ func (s *Service) Course(ctx context.Context, st store.Stack, d Details) (Course
 			return err
 		}
 		c.Usual = usual(good)
-		if d.Job.Status.Final() && writes(d.Operation) {
+		if d.Job.Status.Final() && d.Operation.Changes() {
 			if err := c.compare(tx, st, d); err != nil {
 				return err
 			}
@@ -91,11 +91,6 @@ func (s *Service) Course(ctx context.Context, st store.Stack, d Details) (Course
 		}
 		return c.source(tx, st, d)
 	})
-}
-
-// writes reports whether an operation changes the state of a stack.
-func writes(op workflow.Operation) bool {
-	return op != workflow.OperationPreview && op != workflow.OperationDetectDrift
 }
 
 // usual returns the usual time of runs, of which there must be at least five.

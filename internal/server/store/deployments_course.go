@@ -47,7 +47,7 @@ func (tx *Tx) GoodCourses(stackID string, before int64, op workflow.Operation, l
 // changes resources or state, newest first.
 func (tx *Tx) WritingCourses(stackID string, before int64, limit int) ([]Course, error) {
 	return database.Collect(tx.Tx, courseOf, fromCourses+fmt.Sprintf(
-		`WHERE j.status IN ('succeeded', 'failed') AND j.reason <> 'cancelled' AND j.operation IN ('update', 'refresh', 'destroy', 'remediate-drift')
+		"WHERE j.status IN ('succeeded', 'failed') AND j.reason <> 'cancelled' AND j.operation IN "+writingOperations+`
 		ORDER BY d.version DESC LIMIT %d`, limit,
 	), stackID, before)
 }

@@ -10,9 +10,7 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-// writing are the operations of deployments that write. The two forms must agree.
-var writing = []workflow.Operation{workflow.OperationUpdate, workflow.OperationDestroy, workflow.OperationRefresh, workflow.OperationRemediateDrift}
-
+// writingOperations are the operations for which [workflow.Operation.Changes] reports true.
 const writingOperations = "('update', 'destroy', 'refresh', 'remediate-drift')"
 
 // The kinds and statuses of updates; see package stacks.
@@ -142,7 +140,7 @@ func (tx *Tx) jobChanged(j Job) error {
 	before := e
 	e.Active, e.Queued = active, queued
 	switch {
-	case j.Status == workflow.StatusRunning && slices.Contains(writing, j.Operation):
+	case j.Status == workflow.StatusRunning && j.Operation.Changes():
 		err = tx.deploymentRuns(&e, j)
 	case j.Status == workflow.StatusSucceeded || j.Status == workflow.StatusFailed:
 		err = tx.deploymentEnded(&e, j)
@@ -179,7 +177,7 @@ func (tx *Tx) deploymentEnded(e *Estate, j Job) error {
 		return nil
 	}
 	last := e.LastDeployment == j.Version
-	writes := last || slices.Contains(writing, j.Operation)
+	writes := last || j.Operation.Changes()
 	if !writes && !j.DriftFound {
 		return nil
 	}

@@ -1541,7 +1541,7 @@ func timeCell(s domain.Stack) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = view.AgeCell(s.Changed()).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.AgeCell(s.ChangedAt).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

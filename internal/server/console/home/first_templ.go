@@ -137,7 +137,7 @@ func steps(f *first, hidden bool) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = view.When(f.Stack.Changed()).Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.When(f.Stack.ChangedAt).Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

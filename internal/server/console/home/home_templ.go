@@ -1372,7 +1372,7 @@ func changeRow(org string, c estate.Change) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.AgeCell(c.Changed()).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.AgeCell(c.ChangedAt).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

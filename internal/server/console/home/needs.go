@@ -116,7 +116,7 @@ func failures(org string, changes []estate.Change) []need {
 			key = alike(cmp.Or(c.Cause.Message, c.Cause.Headline))
 		}
 		g := byError[key]
-		if g == nil || key == "" || g.members[0].Changed().Sub(c.Changed()) > sameWithin {
+		if g == nil || key == "" || g.members[0].ChangedAt.Sub(c.ChangedAt) > sameWithin {
 			g = &group{}
 			groups = append(groups, g)
 			byError[key] = g
@@ -127,11 +127,11 @@ func failures(org string, changes []estate.Change) []need {
 	for _, g := range groups {
 		slices.Reverse(g.members)
 		for i, c := range g.members {
-			n := need{Mark: view.MarkFailed, Project: c.Project, Name: c.Name, Text: list.FailureText(c), Path: list.RunPath(org, c.Stack), Verb: "Open", At: c.Changed()}
+			n := need{Mark: view.MarkFailed, Project: c.Project, Name: c.Name, Text: list.FailureText(c), Path: list.RunPath(org, c.Stack), Verb: "Open", At: c.ChangedAt}
 			if i > 0 {
 				first := g.members[0]
 				n.Text = fmt.Sprintf("The same error as %s/%s", first.Project, first.Name)
-				if later := c.Changed().Sub(first.Changed()); later >= time.Minute {
+				if later := c.ChangedAt.Sub(first.ChangedAt); later >= time.Minute {
 					n.Text += ", " + words.Age(later) + " later"
 				}
 			}

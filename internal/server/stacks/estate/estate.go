@@ -54,16 +54,8 @@ type Stack struct {
 	State State
 }
 
-// By returns the name of whoever requested the last run; "" if there was none, or if no user did.
+// By returns the name of the user who requested the last run; "" if there was none, or if no user did.
 func (s Stack) By() string { return cmp.Or(s.ByName, s.ByLogin, s.LastWho) }
-
-// Changed returns the time of the last change: the end of the last run, or its start while it runs.
-func (s Stack) Changed() time.Time {
-	if s.LastEndedAt.After(s.LastStartedAt) {
-		return s.LastEndedAt
-	}
-	return s.LastStartedAt
-}
 
 // Group is a group of stacks in a list.
 type Group struct {
@@ -171,7 +163,7 @@ func (l *List) count(tx *store.Tx, f store.EstateFilter) error {
 	l.States = map[State]int64{}
 	for _, c := range counts {
 		l.All += c.Stacks
-		l.States[States[c.Rank]] += c.Stacks
+		l.States[stateOf(c.Rank)] += c.Stacks
 		if c.Group != "" && !slices.Contains(l.Owners, c.Group) && len(l.Owners) < maxOwners {
 			l.Owners = append(l.Owners, c.Group)
 		}
@@ -210,7 +202,7 @@ func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
 			best[c.Group] = c.Rank
 		}
 		g.Stacks, g.Resources = g.Stacks+c.Stacks, g.Resources+c.Resources
-		g.States[States[c.Rank]] += c.Stacks
+		g.States[stateOf(c.Rank)] += c.Stacks
 		groups[c.Group] = g
 	}
 	slices.SortStableFunc(order, func(a, b string) int {

@@ -68,7 +68,7 @@ func (s *Service) Glance(ctx context.Context, p identity.Principal, orgID string
 		}
 		for _, c := range counts {
 			g.All += c.Stacks
-			g.States[States[c.Rank]] += c.Stacks
+			g.States[stateOf(c.Rank)] += c.Stacks
 		}
 		if g.Attention, err = attention(tx, f); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (s Stack) Since() time.Time {
 	if s.State == Drift {
 		return s.DriftAt
 	}
-	return s.Changed()
+	return s.ChangedAt
 }
 
 // Newest returns the stack of an organization that changed last, of those that the caller sees, and reports whether there

@@ -36,4 +36,12 @@ func (s State) Words() string {
 
 // Of returns the state of a stack. The store derives it from the facts about the stack whenever one of them changes,
 // because it selects and sorts by it.
-func Of(e store.Estate) State { return States[e.Rank] }
+func Of(e store.Estate) State { return stateOf(e.Rank) }
+
+// stateOf returns the state of a rank. A later version of the server can have stored a rank that this one does not know.
+func stateOf(rank store.EstateRank) State {
+	if rank < 0 || int(rank) >= len(States) {
+		return Never
+	}
+	return States[rank]
+}
