@@ -27,7 +27,7 @@ func (h *host) script(mark string, values map[string]string) string {
 	return string(out)
 }
 
-// nameAccount lets commands of pages use the name of the service's account for a user.
+// nameAccount makes the commands chown, chgrp and install of pages use a user's id in place of the service's account.
 func (h *host) nameAccount(user int) {
 	h.t.Helper()
 	for _, name := range []string{"chown", "chgrp", "install"} {

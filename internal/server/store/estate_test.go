@@ -157,7 +157,7 @@ func (l *lives) fill() {
 	l.run(found, store.Update{ID: "c1", Kind: "refresh", Preview: true}, "succeeded", `{"delete":1}`, workflow.StatusFailed, workflow.ReasonExitCode)
 	l.run(l.queue("c", 2, workflow.OperationRemediateDrift), store.Update{ID: "c2", Kind: "update", Message: "put back"}, "succeeded", `{"create":1}`, workflow.StatusSucceeded, "")
 	l.run(l.queue("c", 3, workflow.OperationUpdate), store.Update{}, "", "", workflow.StatusFailed, workflow.ReasonImage) // without an update
-	l.begin(store.Update{ID: "c3", StackID: "c", Kind: "destroy", Message: "goes on"})
+	l.begin(store.Update{ID: "c3", StackID: "c", Kind: "destroy", Message: "still running"})
 	write(l.t, l.db, func(tx *store.Tx) error {
 		return errors.Join(
 			tx.SaveStackQueue(store.StackQueue{StackID: "id-c", LastVersion: 3, Paused: true}),
@@ -185,7 +185,7 @@ func TestEstate(t *testing.T) {
 			t.Errorf("after drift was found: %+v", b)
 		}
 		c := l.estate("c")
-		if c.HeldBy != "c3" || c.LastResult != store.RunRunning || c.LastMessage != "goes on" || !c.LastEndedAt.IsZero() || c.Drift != store.NoDrift || !c.Paused ||
+		if c.HeldBy != "c3" || c.LastResult != store.RunRunning || c.LastMessage != "still running" || !c.LastEndedAt.IsZero() || c.Drift != store.NoDrift || !c.Paused ||
 			c.Runs != "d240d1 s240d2 f60d3" || c.Repository != "solo" {
 			t.Errorf("during an update, after drift was remediated: %+v", c)
 		}

@@ -135,7 +135,7 @@ func TestCauses(t *testing.T) {
 		c.end(job)
 		tb.wait("the cause appears on the open page", "document.querySelector('h1')?.innerText.startsWith("+quote(c.title)+")")
 		tb.open(job.Path)
-		tb.wait("the log is there", "document.querySelector('.logbar')")
+		tb.wait("the log is shown", "document.querySelector('.logbar')")
 		if n := evaluate[int](tb, "document.querySelectorAll('h1').length"); n != 1 {
 			t.Errorf("%s: the page has %d titles", c.kind, n)
 		}
@@ -158,7 +158,7 @@ func TestCauses(t *testing.T) {
 		tb.scheme("dark", 390)
 		tb.do("resizing the window", chromedp.EmulateViewport(390, 844))
 		tb.open(job.Path)
-		tb.wait("the log is there", "document.querySelector('.logbar')")
+		tb.wait("the log is shown", "document.querySelector('.logbar')")
 		for what, selector := range map[string]string{"the cause": ".cause h1", "the button to run it again": ".cause .btn.primary"} {
 			if bottom := evaluate[float64](tb, "document.querySelector("+quote(selector)+").getBoundingClientRect().bottom"); bottom > 844-56 {
 				t.Errorf("%s: on a phone, %s ends at %.0f px", c.kind, what, bottom)
@@ -253,10 +253,11 @@ func TestWorkPlace(t *testing.T) {
 	}
 	tb.axe("a running deployment")
 	tb.shot("running")
-	for _, key := range []string{"z", "z"} {
-		tb.press(key)
-		tb.shot("full")
-	}
+	tb.press("z")
+	tb.wait("the log fills the window", "document.querySelector('.logw.full')")
+	tb.shot("full")
+	tb.press("z")
+	tb.wait("the log is beside the steps again", "!document.querySelector('.logw.full')")
 	tb.scheme("dark", 390)
 	tb.do("resizing the window", chromedp.EmulateViewport(390, 844))
 	tb.noSideways("a running deployment")
@@ -268,7 +269,7 @@ func TestWorkPlace(t *testing.T) {
 	tb.shot("running-phone")
 	tb.do("resizing the window", chromedp.EmulateViewport(720, 450))
 	tb.open(first.Path)
-	tb.wait("the log is there", "document.querySelector('.logbar')")
+	tb.wait("the log is shown", "document.querySelector('.logbar')")
 	tb.fills("a running deployment at 200 %")
 
 	tb.scheme("light", 1440)

@@ -123,7 +123,11 @@ func (tb *tab) rows() []float64 {
 // measured fails the test for rows of lists that are lower or, on a desktop, higher than a height.
 func (tb *tab) measured(height float64) {
 	tb.t.Helper()
-	for i, h := range tb.rows() {
+	rows := tb.rows()
+	if len(rows) == 0 {
+		tb.t.Error("the page has no rows")
+	}
+	for i, h := range rows {
 		if h < height || height < 44 && h > height {
 			tb.t.Errorf("row %d has a height of %.1f px, want %.0f", i, h, height)
 		}

@@ -299,7 +299,7 @@ func (tb *tab) broken(where string) {
 		const out = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT), range = document.createRange();
 		while (walker.nextNode() && out.length < 5) {
 			const node = walker.currentNode;
-			if (!node.parentElement.checkVisibility() || node.parentElement.closest("pre, .log-port, textarea, .hide")) continue;
+			if (!node.parentElement.checkVisibility() || node.parentElement.closest("pre, .log, textarea, .hide")) continue;
 			for (const m of node.data.matchAll(/(?<!\S)(\*\/\d+|[\p{L}\p{N}*,.:;']{2,24})(?!\S)/gu)) {
 				range.setStart(node, m.index);
 				range.setEnd(node, m.index + m[0].length);

@@ -218,8 +218,7 @@ const (
 	colorRules = `{type: "rule", values: ["color-contrast", "link-in-text-block"]}`
 )
 
-// axe fails the test for each rule of accessibility that the page violates. The numbers of a log's lines may be small, because
-// keys and a button do the same.
+// axe fails the test for each rule of accessibility that the page violates.
 func (tb *tab) axe(name string) {
 	tb.t.Helper()
 	tb.rules(name, allRules)
@@ -231,6 +230,7 @@ func (tb *tab) rules(name, rules string) {
 	if !evaluate[bool](tb, "!!window.axe") {
 		tb.do("loading axe", chromedp.Evaluate[chromedp.Void](axe+";0"))
 	}
+	// The numbers of log lines may be smaller than a target, because keys and a button do the same.
 	script := `axe.run(document, {runOnly: ` + rules + `, resultTypes: ["violations"], preload: false})
 		.then((r) => r.violations.map((v) => ({...v, nodes: v.nodes.filter((n) => v.id !== "target-size" || !document.querySelector(n.target[0])?.closest(".ln"))}))
 			.filter((v) => v.nodes.length > 0).map((v) => ({id: v.id, help: v.help, nodes: v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200) + " " + (n.any[0]?.message ?? ""))})))`

@@ -17,7 +17,7 @@ const (
 	lastPort  = 29999
 )
 
-var given = struct {
+var reserved = struct {
 	sync.Mutex
 	ports map[int]bool
 }{ports: map[int]bool{}}
@@ -34,17 +34,17 @@ func FreePort(host string) (int, error) {
 			return 0, fmt.Errorf("finding a free port on %s: %w", host, err)
 		}
 		_ = l.Close()
-		if first(port) {
+		if reserve(port) {
 			return port, nil
 		}
 	}
 }
 
-// first reports whether this process has not used a port yet.
-func first(port int) bool {
-	given.Lock()
-	defer given.Unlock()
-	before := given.ports[port]
-	given.ports[port] = true
+// reserve marks a port as used by this process, and reports whether it was unused.
+func reserve(port int) bool {
+	reserved.Lock()
+	defer reserved.Unlock()
+	before := reserved.ports[port]
+	reserved.ports[port] = true
 	return !before
 }

@@ -87,7 +87,7 @@ var (
 )
 
 // withoutStyle are classes that only scripts and tests look for.
-var withoutStyle = []string{"deployment", "log-tries", "tree-options"}
+var withoutStyle = []string{"tree-options"}
 
 // TestClasses checks that the style sheets know every class of the pages and scripts. A class that they do not know is a
 // component under another name than in the drawings, or a typing error.

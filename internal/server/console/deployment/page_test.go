@@ -16,15 +16,10 @@ import (
 // hostile is a text of a job that is HTML, controls terminals and turns the direction of text.
 const hostile = "<b onclick=x>\x1b[31m\u202egnp.exe\u2066&amp;"
 
-// failing is a job that fails in an operation on a resource.
-type failing struct {
-	s *consoletest.Server
-	*consoletest.Job
-}
-
-func fail(t *testing.T, s *consoletest.Server, token, name, message string) *failing {
+// fail returns a job that failed in an operation on a resource.
+func fail(t *testing.T, s *consoletest.Server, token, name, message string) *consoletest.Job {
 	t.Helper()
-	f := &failing{s, s.StartJob(token, "box", "dev")}
+	f := s.StartJob(token, "box", "dev")
 	call := func(token, path string, in, out any) {
 		t.Helper()
 		if status, body := s.APIAs(token, http.MethodPost, path, in, out); status >= 300 {

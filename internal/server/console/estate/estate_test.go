@@ -117,7 +117,7 @@ func TestStates(t *testing.T) {
 	f.update(ada, "web/prod", "preview", "a preview", "")
 	f.check("during a preview", path, "web 1 0", "never updated prod Not updated yet")
 	f.update(ada, "web/prod", "update", "Add a queue", "cancelled")
-	f.check("after a cancelled update", path, "web 1 failed 1 0", "failed prod Add a queue AD ada not checked 0 s")
+	f.check("after a cancelled update", path, "web 1 failed 1 0", "failed prod Add a queue AD ada not checked")
 	running := f.update(ada, "web/prod", "update", hostile, "")
 	f.check("during an update", path, "web 1 running 1 0", "running prod "+strings.ReplaceAll(hostile, "\u202e", "")+" locked AD ada")
 	f.API(http.MethodPost, running+"/cancel", m{}, nil)

@@ -5,7 +5,6 @@ import (
 	"html"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -113,10 +112,10 @@ func TestHome(t *testing.T) {
 
 	token := s.Pool()
 	exit := 1
-	for _, name := range []string{"prod", "copy"} {
+	for name, port := range map[string]string{"prod": "8080", "copy": "9090"} {
 		job := s.StartJob(token, "web", name)
 		job.Step(0, workflow.StepRunning, nil)
-		job.PrintLines(0, "error: the port 80"+strconv.Itoa(len(name))+" is taken "+hostile)
+		job.PrintLines(0, "error: the port "+port+" is taken "+hostile)
 		job.Step(0, workflow.StepFailed, &exit)
 		job.Finish(protocol.ResultRequest{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode, ExitCode: &exit})
 	}

@@ -31,7 +31,10 @@ func TestSlowForms(t *testing.T) {
 			rest: func() { _, _ = io.WriteString(w, body[len(body)-1:]); _ = w.Close() },
 			page: make(chan consoletest.Page, 1),
 		}
-		go func() { f.page <- b.Do(req) }()
+		go func() {
+			defer close(f.page) // also if Do ends this goroutine
+			f.page <- b.Do(req)
+		}()
 		must.Get(io.WriteString(w, body[:len(body)-1]))(t)
 		return f
 	}

@@ -87,7 +87,7 @@ func TestRecorded(t *testing.T) {
 		{"a command", "Pre-run command 2", "command.log", "", store.Cause{
 			Kind: cause.Command, Line: 6,
 			Headline: "Pre-run command 2 failed: npm error enoent Could not read package.json: Error: ENOENT: no such file or directory, open…",
-			Message:  "npm error enoent Could not read package.json: Error: ENOENT: no such file or directory, open '/job/work/package.json'",
+			Message:  "npm error enoent Could not read package.json: Error: ENOENT: no such file or directory, open '/mnt/pulumi/job/work/package.json'",
 		}},
 		{"a command without a message", "Pre-run command 2", "exit.log", "", store.Cause{
 			Kind: cause.Command, Headline: "Pre-run command 2 failed: exit code 3", Line: 3,
