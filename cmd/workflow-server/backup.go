@@ -206,9 +206,9 @@ func newVerifyCommand() *cobra.Command {
 		Short: "Check that a backup is whole",
 		Long: `Read a whole backup, compare everything with its hash, and its tables with the schema that this
 program creates. DIR is a backup, or a directory of backups, of which the newest is checked. The
-command prints whether the backup contains the sealed master key, and needs neither a server nor a
-database. With --key-passphrase-file, it also checks that the
-passphrase opens the master key of the backup, and that the key opens its secrets.`,
+command prints whether the backup contains the sealed master key. With --key-passphrase-file, it
+also checks that the passphrase opens this key, and that the key opens the secrets of the backup.
+It needs neither a server nor a database.`,
 		Example: `  workflow-server backup verify /mnt/backups
   workflow-server backup verify /mnt/backups --key-passphrase-file /root/backup-passphrase
   workflow-server backup verify /mnt/backups/2026-11-29T14-05-00Z --json`,

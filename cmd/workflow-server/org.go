@@ -71,9 +71,9 @@ contain them. Remove that trust, and then use --reuse-name.`,
 	}
 	asJSON := jsonFlag(cmd)
 	first := cmd.Flags().String("admin", "", "login of the organization's first administrator (required)")
-	again := cmd.Flags().Bool("reuse-name", false, "also use a name that a deleted organization had")
+	reuse := cmd.Flags().Bool("reuse-name", false, "also use a name that a deleted organization had")
 	create := newAdministration(s, cmd, func(ctx context.Context, c admin.Caller) error {
-		o, err := admin.CreateOrganization.Do(ctx, c, admin.NewOrganization{Name: cmd.Flags().Arg(0), Admin: *first, Again: *again})
+		o, err := admin.CreateOrganization.Do(ctx, c, admin.NewOrganization{Name: cmd.Flags().Arg(0), Admin: *first, ReuseName: *reuse})
 		if err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 	"workflowagent/internal/settings/conffile"
 )
 
-// examineTime bounds the examination, because the owner of the database can replace it by what never ends.
+// examineTime bounds the examination: the owner of the database can replace it by a file that never ends.
 const examineTime = time.Minute
 
 // newUntouchedCommand returns the command with which configure, as root, examines the database of another user.

@@ -28,8 +28,8 @@ type NewOrganization struct {
 	Name string `json:"name"`
 	// Admin is the login of its first administrator.
 	Admin string `json:"admin"`
-	// Again permits the name of a deleted organization.
-	Again bool `json:"again,omitempty"`
+	// ReuseName permits the name of a deleted organization.
+	ReuseName bool `json:"reuseName,omitempty"`
 }
 
 // OrganizationName names an organization, or is a former name.
@@ -78,8 +78,8 @@ func (s *Service) showOrganization(ctx context.Context, q OrganizationName) (Org
 
 func (s *Service) createOrganization(ctx context.Context, q NewOrganization) (Organization, error) {
 	create := s.Identity.CreateOrganization
-	if q.Again {
-		create = s.Identity.CreateAgain
+	if q.ReuseName {
+		create = s.Identity.CreateWithRetiredName
 	}
 	o, err := create(ctx, q.Name, q.Admin)
 	if err != nil {

@@ -98,7 +98,7 @@ func TestSlowBodies(t *testing.T) {
 			must.Get(l.identity.DisableUser(t.Context(), identity.Operator(), login, ""))(t)
 		}
 		l.do("DELETE", "/api/orgs/rival", map[string]any{"name": "rival"}).want(204, nil)
-		must.Get(l.identity.CreateAgain(t.Context(), "rival", "ann"))(t)
+		must.Get(l.identity.CreateWithRetiredName(t.Context(), "rival", "ann"))(t)
 		before := l.access()
 		for _, end := range ends {
 			if a := end(); !slices.Contains([]int{401, 403, 404, 409}, a.Status) {

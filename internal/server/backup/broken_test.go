@@ -245,7 +245,7 @@ func TestDirectories(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
 	}
-	for path, want := range map[string]string{base: "contains none", filepath.Join(base, "missing"): "no backup exists yet"} {
+	for path, want := range map[string]string{base: "contains none", filepath.Join(base, "missing"): "contains no backup"} {
 		if _, err := backup.Verify(t.Context(), path, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("verifying %s: %v", path, err)
 		}

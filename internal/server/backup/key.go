@@ -28,7 +28,7 @@ var sealWork = 18
 // sealKey returns the master key, which must open the stored keys, encrypted with a passphrase.
 func sealKey(ctx context.Context, source keyring.Source, stored keyring.Stored, passphrase string) ([]byte, error) {
 	if len(passphrase) < MinPassphrase {
-		return nil, fault.Invalid("the passphrase has fewer than %d characters: whoever copies the backup can guess it", MinPassphrase)
+		return nil, fault.Invalid("the passphrase has fewer than %d characters: a person who copies the backup can guess it", MinPassphrase)
 	}
 	key, err := source.Text(ctx)
 	if err != nil {

@@ -28,13 +28,13 @@ func Find(dir string) (string, error) {
 	}
 	found, err := list(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fault.NotFound("no backup exists yet: the directory %s does not exist; to write the first backup, run workflow-server backup %s", dir, dir)
+		return "", fault.NotFound("the directory %s does not exist, so it contains no backup; workflow-server backup DIR writes one", dir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("finding the backup: %w", err)
 	}
 	if len(found) == 0 {
-		return "", fault.NotFound("%s is no backup, and contains none; to write one, run workflow-server backup %s", dir, dir)
+		return "", fault.NotFound("%s is no backup, and contains none; workflow-server backup DIR writes one", dir)
 	}
 	newest := found[len(found)-1]
 	if err := newest.ahead(time.Now()); err != nil {

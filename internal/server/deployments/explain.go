@@ -68,8 +68,7 @@ func (s *Service) Cause(ctx context.Context, d Details) (*store.Cause, error) {
 	if known != nil && (known.Line > 0 || known.Kind == cause.Start || known.Kind == cause.Agent) {
 		return known, nil
 	}
-	e := cause.Evidence{}
-	e.Log.Subject = -1
+	var e cause.Evidence
 	e.Image, e.Repository = sourceOf(d.Configuration)
 	var err error
 	if e.Log.First, e.Log.HasFirst, err = s.logs.FirstError(ctx, d.Job, cause.Step(d.Job)); err != nil {

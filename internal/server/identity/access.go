@@ -302,7 +302,7 @@ func MayAdminister(tx *store.Tx, userID, tokenID, orgID string) (bool, error) {
 	return ok && !expired(c.ExpiresAt, c.Now) && p.CanAdminOrg(orgID), nil
 }
 
-// Keeps reports whether a caller has not lost a role that it had before.
+// Keeps reports whether a caller still has each role that it had before.
 func (p Principal) Keeps(before Principal) bool {
 	for org, role := range before.Roles {
 		if p.Roles[org] != role {

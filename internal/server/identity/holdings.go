@@ -168,11 +168,15 @@ func succeed(ctx context.Context, tx *store.Tx, p Principal, o store.Organizatio
 	if store.IgnoreMissing(err) != nil {
 		return false, err
 	}
+	need := RoleMember
+	if administer {
+		need = RoleAdmin
+	}
 	switch {
 	case m.Role == "":
 		return false, nil
-	case !p.operator && administer && m.Role != RoleAdmin, !p.operator && m.Role != RoleAdmin && m.Role != RoleMember:
-		return false, fault.Conflict("%s has the role %s in %s, and would get more access to it; name an administrator of it, or let the operator do it on the server's machine", to.Login, m.Role, o.Name)
+	case !p.operator && m.Role != RoleAdmin && m.Role != need:
+		return false, fault.Conflict("%s has the role %s in %s, and would get more access to it: name a user with the role %s there, or let the operator hand over: workflow-server user hand-over", to.Login, m.Role, o.Name, need)
 	case administer && m.Role != RoleAdmin:
 		if err := tx.SetRole(o.ID, to.ID, RoleAdmin); err != nil {
 			return false, err

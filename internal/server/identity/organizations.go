@@ -46,12 +46,12 @@ func (s *Service) CreateOrganization(ctx context.Context, name, admin string) (s
 	return s.createOrganization(ctx, name, admin, false)
 }
 
-// CreateAgain is [Service.CreateOrganization] for a name that a deleted organization can have had.
-func (s *Service) CreateAgain(ctx context.Context, name, admin string) (store.Organization, error) {
+// CreateWithRetiredName is [Service.CreateOrganization] for a name that a deleted organization can have had.
+func (s *Service) CreateWithRetiredName(ctx context.Context, name, admin string) (store.Organization, error) {
 	return s.createOrganization(ctx, name, admin, true)
 }
 
-func (s *Service) createOrganization(ctx context.Context, name, admin string, again bool) (o store.Organization, err error) {
+func (s *Service) createOrganization(ctx context.Context, name, admin string, retired bool) (o store.Organization, err error) {
 	if err := checkOrgName(name); err != nil {
 		return o, fault.Invalid("%v", err)
 	}
@@ -61,7 +61,7 @@ func (s *Service) createOrganization(ctx context.Context, name, admin string, ag
 	}
 	id := NewID()
 	owners := scope.User(u.ID).And(scope.Organization(id))
-	if again {
+	if retired {
 		owners = owners.And(scope.Server())
 	}
 	if err == nil {
@@ -70,7 +70,7 @@ func (s *Service) createOrganization(ctx context.Context, name, admin string, ag
 			if err != nil {
 				return err
 			}
-			if again {
+			if retired {
 				if _, err := tx.FreeName(name); err != nil {
 					return err
 				}

@@ -14,7 +14,7 @@ import (
 const (
 	// maxErrorText bounds the text of an [ErrorLine], in bytes.
 	maxErrorText = 400
-	// errorTime bounds the search for the first error, which delays a page.
+	// errorTime bounds a search for the first error, for which a page, or the result of a job, waits.
 	errorTime = 5 * time.Second
 )
 

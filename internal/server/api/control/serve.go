@@ -105,7 +105,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 type Server struct {
 	About  About
 	Caller admin.Caller
-	// Pending reads the configuration. It must be safe for concurrent use.
+	// Pending reads the configuration. It is required, and must be safe for concurrent use.
 	Pending func() Pending
 	// Memory bounds the memory of operations; nil means no limit.
 	Memory *budget.Budget

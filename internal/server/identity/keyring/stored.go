@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNotStored means that the database does not contain the keys of a ring any more.
-var ErrNotStored = fault.New(fault.KindUnavailable, "the secrets of the database were discarded, or replaced, while this server did not work, so what it encrypts would be lost: start it again with the settings of the other servers, and set the secrets again that it received since")
+var ErrNotStored = fault.New(fault.KindUnavailable, "the secrets of the database were discarded or replaced while this server stood still, and the next start could not decrypt what it encrypts now: start it again with the settings of the other servers, and set the secrets again that it received meanwhile")
 
 // CheckStored returns [ErrNotStored] if the database does not contain the key any more with which the ring encrypts, so
 // that the next start would not find it. From then on, the ring refuses to encrypt. A ring whose master key was retired
