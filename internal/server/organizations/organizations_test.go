@@ -186,8 +186,8 @@ func TestDelete(t *testing.T) {
 				t.Errorf("renaming to %s: %v", name, err)
 			}
 		}
-		must.Get(w.ids.CreateAgain(t.Context(), "umbrella", "bob"))(t)
-		if _, err := w.ids.CreateAgain(t.Context(), "umbrella", "bob"); fault.KindOf(err) != fault.KindConflict {
+		must.Get(w.ids.CreateWithRetiredName(t.Context(), "umbrella", "bob"))(t)
+		if _, err := w.ids.CreateWithRetiredName(t.Context(), "umbrella", "bob"); fault.KindOf(err) != fault.KindConflict {
 			t.Errorf("creating umbrella twice: %v", err)
 		}
 
