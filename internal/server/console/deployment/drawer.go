@@ -127,8 +127,8 @@ func tally(m console.Model) (list []count) {
 	rest := all
 	for _, t := range totals {
 		rest -= t.Count
-		if len(list) < 4 {
-			list = append(list, count{t.Count, t.Op, t.Op == "delete" || t.Op == "replace"})
+		if dangerous := t.Op == "delete" || t.Op == "replace"; dangerous || len(list) < 4 {
+			list = append(list, count{t.Count, t.Op, dangerous})
 		}
 	}
 	if rest > 0 {

@@ -21,7 +21,7 @@ type segment struct {
 	// Since is when the segment began if it has not ended; otherwise zero.
 	Since time.Time
 	Began time.Time // zero before
-	// Share is the part of the whole time in percent, at least 1.
+	// Share is the part of the whole time in percent.
 	Share int
 	// Step is the number of the step's log; -1 for the queue.
 	Step int
@@ -128,7 +128,6 @@ func segments(job store.Job, usual map[string]time.Duration, now time.Time) []se
 		if all > 0 {
 			list[i].Share = int(100 * max(0, list[i].Took) / all)
 		}
-		list[i].Share = max(1, list[i].Share)
 	}
 	return list
 }

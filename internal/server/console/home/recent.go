@@ -3,6 +3,7 @@ package home
 import (
 	"strconv"
 
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
@@ -85,6 +86,6 @@ func origin(c estate.Change) (icon, text string) {
 	case "webhook":
 		return "hook", "started by a webhook"
 	default:
-		return "terminal", "started by " + c.Initiator
+		return "terminal", "started by " + view.Initiator(c.Initiator)
 	}
 }

@@ -166,8 +166,7 @@ func (h head) branch() (icon, name string) {
 // locked reports whether a client outside of the server's deployments holds the stack.
 func (h head) locked() bool { return h.HeldBy != "" && h.LastDeployment == 0 }
 
-// stateBadge returns the kind and the text of the badge for the state, and the time since when; "" for a stack that is as
-// declared.
+// stateBadge returns the kind and the text of the badge for the state; "" for a stack that is as declared.
 func (h head) stateBadge() (kind, text string) {
 	switch h.State {
 	case estate.Failed:
