@@ -10,6 +10,7 @@ import (
 
 	console "workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/words"
 )
 
 // mostRows bounds the rows of a group of changes beside the log; the tab Changes shows all.
@@ -83,11 +84,11 @@ func shownChange(m console.Model, r changes.Row) change {
 		one.Icon, one.Mark, one.Text = "s-failed", true, "failed"
 	case r.State == changes.Running && !m.Over:
 		one.Icon, one.Mark, one.Since = "s-running", true, r.Began
-		one.Text = clock(m.Now.Sub(r.Began))
+		one.Text = words.Elapsed(m.Now.Sub(r.Began))
 	case r.State == changes.Done || m.Preview:
 		one.Icon = opIcon(r.Op)
 		if r.Took > 0 {
-			one.Text = clock(r.Took)
+			one.Text = words.Elapsed(r.Took)
 		}
 	default:
 		one.Icon, one.Mark, one.Text = "s-queued", true, "not tried"

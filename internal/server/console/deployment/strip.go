@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -49,27 +50,12 @@ func (s segment) time() string {
 	case s.Status == "skipped":
 		return "skipped"
 	case s.Status == "queued" && s.Step >= 0 && s.Usual > 0:
-		return "~" + clock(s.Usual)
+		return "~" + words.Elapsed(s.Usual)
 	case s.Began.IsZero():
 		return ""
 	default:
-		return clock(s.Took)
+		return words.Elapsed(s.Took)
 	}
-}
-
-// clock returns a duration as minutes and seconds, as scripts do for one that goes on.
-func clock(d time.Duration) string {
-	all := int(max(0, d) / time.Second)
-	two := func(n int) string {
-		if n < 10 {
-			return "0" + strconv.Itoa(n)
-		}
-		return strconv.Itoa(n)
-	}
-	if all >= 3600 {
-		return strconv.Itoa(all/3600) + ":" + two(all%3600/60) + ":" + two(all%60)
-	}
-	return strconv.Itoa(all/60) + ":" + two(all%60)
 }
 
 // The names of the segments before the steps.
