@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestHead opens all pages of a stack, which have one head, one title and the right tab.
@@ -75,7 +78,10 @@ func TestTitles(t *testing.T) {
 		step(1, "resourcePreEvent", "create", name, nil), step(2, "resOutputsEvent", "create", name, nil),
 		m{"sequence": 2, "timestamp": 1700000005, "diagnosticEvent": m{"urn": urnPrefix + "pkg:index:Thing::" + name, "severity": "error", "message": name}},
 	)
-	f.API(http.MethodPost, "/api/orgs/acme/invites/link", m{"role": "member", "email": name}, nil)
+	must.OK(t, f.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE users SET name = ?", name)
+		return err
+	}))
 	title := regexp.MustCompile(`title="[^"]*\x{202e}[^"]*"`)
 	update := fmt.Sprintf("%s/updates/%d", f.base, version)
 	for _, path := range []string{f.base, "/acme", update + "?view=changes", update + "?view=messages", update + "?view=timeline"} {
