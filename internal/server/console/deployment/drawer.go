@@ -13,10 +13,10 @@ import (
 	"workflowagent/internal/words"
 )
 
-// mostRows bounds the rows of a group of changes beside the log; the tab Changes shows all.
+// mostRows bounds the rows of a group of changes next to the log; the tab Changes shows all.
 const mostRows = 50
 
-// change is a resource beside the log.
+// change is a resource next to the log.
 type change struct {
 	changes.Row
 	// Icon is a mark or the icon of an operation.
@@ -34,7 +34,7 @@ type group struct {
 	More  int
 }
 
-// groups are the changes of an update beside the log: what failed and what runs, what is dangerous, and what is done.
+// groups are the changes of an update next to the log: what failed and what runs, what is dangerous, and what is done.
 func groups(m console.Model) []group {
 	var failed, running, waiting, dangerous, done []change
 	for _, r := range m.Rows {

@@ -51,7 +51,7 @@ func badge(d shown) templ.Component {
 	})
 }
 
-// elapsed is a time that goes on, as minutes and seconds, which screen readers do not read each second.
+// elapsed is a running time in minutes and seconds, which screen readers do not read each second.
 func elapsed(since, now time.Time) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -107,7 +107,7 @@ func elapsed(since, now time.Time) templ.Component {
 	})
 }
 
-// facts are what one must know about the deployment.
+// facts are the main facts about the deployment.
 func facts(d shown) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

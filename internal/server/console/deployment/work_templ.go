@@ -174,7 +174,7 @@ func body(d shown, log joblog.Model) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<h2>The log begins when an agent takes the job</h2><p>This page changes by itself. The tab's icon shows the state.</p></div>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 8, "<h2>The log begins when an agent takes the job</h2><p>This page updates automatically. The tab's icon shows the state.</p></div>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -524,7 +524,7 @@ func stepPath(d shown, s segment) string {
 	return "?view=log&step=" + strconv.Itoa(s.Step) + "#log"
 }
 
-// drawer is what the update changes, beside the log.
+// drawer is what the update changes, next to the log.
 func drawer(d shown) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

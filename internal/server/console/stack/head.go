@@ -182,7 +182,7 @@ func (h head) stateBadge() (kind, text string) {
 	}
 }
 
-// ways are the other operations of the menu beside the button Deploy.
+// ways are the operations in the menu next to the button Deploy.
 var ways = []struct {
 	operation workflow.Operation
 	icon      string
@@ -192,7 +192,7 @@ var ways = []struct {
 	{workflow.OperationUpdate, "deploys", "Update…", false},
 	{workflow.OperationRefresh, "revert", "Refresh…", false},
 	{workflow.OperationDetectDrift, "search", "Detect drift…", false},
-	{workflow.OperationRemediateDrift, "s-drift", "Put back drift…", false},
+	{workflow.OperationRemediateDrift, "s-drift", "Remediate drift…", false},
 	{workflow.OperationDestroy, "trash", "Destroy…", true},
 }
 

@@ -164,7 +164,7 @@ func badges(h head) templ.Component {
 	})
 }
 
-// facts are what one must know about the stack.
+// facts are the main facts about the stack.
 func facts(h head) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -397,7 +397,7 @@ func facts(h head) templ.Component {
 	})
 }
 
-// actions are the one primary action, and the others beside it.
+// actions are the one primary action, and the others next to it.
 func actions(h head) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

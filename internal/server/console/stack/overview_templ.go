@@ -181,7 +181,7 @@ func overview(m overviewModel) templ.Component {
 	})
 }
 
-// notes are what one must know before anything else.
+// notes are the warnings above the content.
 func notes(m overviewModel) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

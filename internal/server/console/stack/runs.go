@@ -26,7 +26,7 @@ type run struct {
 	Message string
 	Who     string
 	Changes map[string]int64
-	Began   time.Time     // of a run that goes on
+	Began   time.Time     // of a running run; zero otherwise
 	Took    time.Duration // 0 if unknown
 	At      time.Time     // of its end, or else of its request
 	Queued  bool

@@ -8,7 +8,7 @@ package view
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// I is an icon of icons.svg. It has no meaning of its own: a text beside it, or the label of the element around it, says
+// I is an icon of icons.svg. It has no meaning of its own: a text next to it, or the label of the element around it, says
 // what it shows.
 func I(name string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
@@ -402,7 +402,7 @@ func Chip(text, count, href string, current bool) templ.Component {
 	})
 }
 
-// Avatar stands for a user. Screen readers need the name beside it.
+// Avatar stands for a user. Screen readers need the name next to it.
 func Avatar(name string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
