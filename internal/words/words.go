@@ -36,6 +36,15 @@ func Short(d time.Duration) string {
 	return fmt.Sprintf("%d%.1s%02d%.1s", d/large.size, large.name, d%large.size/small.size, small.name)
 }
 
+// Elapsed returns d as a clock shows it, such as "3:12" or "1:03:12".
+func Elapsed(d time.Duration) string {
+	s := int64(max(d, 0) / time.Second)
+	if s >= 3600 {
+		return fmt.Sprintf("%d:%02d:%02d", s/3600, s%3600/60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d", s/60, s%60)
+}
+
 // Age returns d in one unit for the columns of a list, such as "12 min" or "3 w".
 func Age(d time.Duration) string {
 	const day, week = 24 * time.Hour, 7 * 24 * time.Hour

@@ -30,6 +30,16 @@ func TestDurations(t *testing.T) {
 	}
 }
 
+func TestElapsed(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0:00", 999 * time.Millisecond: "0:00", 3*time.Minute + 2*time.Second: "3:02", time.Hour - 1: "59:59", time.Hour: "1:00:00", 27*time.Hour + 65*time.Second: "27:01:05",
+	} {
+		if got := Elapsed(d); got != want {
+			t.Errorf("%v: got %q, want %q", d, got, want)
+		}
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	for got, want := range map[string]string{
 		Bytes(-1):                     "0 B",

@@ -10,12 +10,13 @@ import (
 
 	console "workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/words"
 )
 
-// mostRows bounds the rows of a group of changes beside the log; the tab Changes shows all.
+// mostRows bounds the rows of a group of changes next to the log; the tab Changes shows all.
 const mostRows = 50
 
-// change is a resource beside the log.
+// change is a resource next to the log.
 type change struct {
 	changes.Row
 	// Icon is a mark or the icon of an operation.
@@ -33,7 +34,7 @@ type group struct {
 	More  int
 }
 
-// groups are the changes of an update beside the log: what failed and what runs, what is dangerous, and what is done.
+// groups are the changes of an update next to the log: what failed and what runs, what is dangerous, and what is done.
 func groups(m console.Model) []group {
 	var failed, running, waiting, dangerous, done []change
 	for _, r := range m.Rows {
@@ -83,11 +84,11 @@ func shownChange(m console.Model, r changes.Row) change {
 		one.Icon, one.Mark, one.Text = "s-failed", true, "failed"
 	case r.State == changes.Running && !m.Over:
 		one.Icon, one.Mark, one.Since = "s-running", true, r.Began
-		one.Text = clock(m.Now.Sub(r.Began))
+		one.Text = words.Elapsed(m.Now.Sub(r.Began))
 	case r.State == changes.Done || m.Preview:
 		one.Icon = opIcon(r.Op)
 		if r.Took > 0 {
-			one.Text = clock(r.Took)
+			one.Text = words.Elapsed(r.Took)
 		}
 	default:
 		one.Icon, one.Mark, one.Text = "s-queued", true, "not tried"
@@ -127,8 +128,8 @@ func tally(m console.Model) (list []count) {
 	rest := all
 	for _, t := range totals {
 		rest -= t.Count
-		if len(list) < 4 {
-			list = append(list, count{t.Count, t.Op, t.Op == "delete" || t.Op == "replace"})
+		if dangerous := t.Op == "delete" || t.Op == "replace"; dangerous || len(list) < 4 {
+			list = append(list, count{t.Count, t.Op, dangerous})
 		}
 	}
 	if rest > 0 {

@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -21,7 +22,7 @@ type segment struct {
 	// Since is when the segment began if it has not ended; otherwise zero.
 	Since time.Time
 	Began time.Time // zero before
-	// Share is the part of the whole time in percent, at least 1.
+	// Share is the part of the whole time in percent.
 	Share int
 	// Step is the number of the step's log; -1 for the queue.
 	Step int
@@ -49,27 +50,12 @@ func (s segment) time() string {
 	case s.Status == "skipped":
 		return "skipped"
 	case s.Status == "queued" && s.Step >= 0 && s.Usual > 0:
-		return "~" + clock(s.Usual)
+		return "~" + words.Elapsed(s.Usual)
 	case s.Began.IsZero():
 		return ""
 	default:
-		return clock(s.Took)
+		return words.Elapsed(s.Took)
 	}
-}
-
-// clock returns a duration as minutes and seconds, as scripts do for one that goes on.
-func clock(d time.Duration) string {
-	all := int(max(0, d) / time.Second)
-	two := func(n int) string {
-		if n < 10 {
-			return "0" + strconv.Itoa(n)
-		}
-		return strconv.Itoa(n)
-	}
-	if all >= 3600 {
-		return strconv.Itoa(all/3600) + ":" + two(all%3600/60) + ":" + two(all%60)
-	}
-	return strconv.Itoa(all/60) + ":" + two(all%60)
 }
 
 // The names of the segments before the steps.
@@ -128,7 +114,6 @@ func segments(job store.Job, usual map[string]time.Duration, now time.Time) []se
 		if all > 0 {
 			list[i].Share = int(100 * max(0, list[i].Took) / all)
 		}
-		list[i].Share = max(1, list[i].Share)
 	}
 	return list
 }

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	console "workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -23,6 +25,9 @@ func TestSegmentsOfFailedJob(t *testing.T) {
 	var got []string
 	for _, s := range segments(job, nil, start) {
 		got = append(got, s.Name+" "+s.Status)
+		if s.Began.IsZero() && s.Share != 0 {
+			t.Errorf("%s has %d %% of the time", s.Name, s.Share)
+		}
 	}
 	want := []string{"Wait in the queue succeeded", "Start the agent's job succeeded", "source succeeded", "pre-run failed", "pulumi skipped"}
 	if !slices.Equal(got, want) {
@@ -73,5 +78,14 @@ func TestAddresses(t *testing.T) {
 		if got := d.commitURL("../../x") + d.compareURL(from, from) + d.compareURL("", to); got != "" {
 			t.Errorf("%s: no commit is at %q", c.repository, got)
 		}
+	}
+}
+
+// TestTally checks that the numbers of resources contain all that are deleted or replaced.
+func TestTally(t *testing.T) {
+	m := console.Model{Tree: changes.Tree{Totals: map[string]int{"create": 1, "import": 2, "update": 3, "replace": 4, "delete": 5, "read": 6, "same": 7}}}
+	want := []count{{1, "create", false}, {2, "import", false}, {3, "update", false}, {4, "replace", true}, {5, "delete", true}, {7, "same", false}}
+	if got := tally(m); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

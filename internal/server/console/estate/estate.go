@@ -239,7 +239,7 @@ func (m model) chips() []chip {
 	for _, s := range chipped {
 		current := slices.Contains(m.Query.States, s)
 		if n := m.States[s]; n > 0 || current {
-			list = append(list, chip{Text: chipTexts[s], Mark: mark(s), Count: n, Href: m.with("state", string(s), "star", "", "drift", ""), Current: current})
+			list = append(list, chip{Text: chipTexts[s], Mark: Mark(s), Count: n, Href: m.with("state", string(s), "star", "", "drift", ""), Current: current})
 		}
 	}
 	return append(list, chip{Text: "Starred", Icon: "star", Count: m.Stars, Href: m.with("state", "", "star", "on"), Current: m.Query.Starred})

@@ -14,7 +14,7 @@ import (
 )
 
 // Mark returns the mark of a state.
-func Mark(s domain.State) string { return mark(s) }
+func Mark(s domain.State) string { return marks[s] }
 
 // Sparkline shows the last runs of a stack that write.
 func Sparkline(s domain.Stack) templ.Component { return sparkline(runsOf(s, time.Now())) }

@@ -1,7 +1,6 @@
 package estate
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -19,11 +18,9 @@ var marks = map[domain.State]string{
 	domain.Paused: view.MarkPaused, domain.Declared: view.MarkOK, domain.Never: view.MarkNever,
 }
 
-func mark(s domain.State) string { return marks[s] }
-
 // StarLink returns the link to a stack in the navigation.
 func StarLink(org string, s domain.Stack) view.StarLink {
-	return view.StarLink{Project: s.Project, Name: s.Name, Href: links.Path(org, s.Project, s.Name), Mark: mark(s.State), Word: s.State.Words()}
+	return view.StarLink{Project: s.Project, Name: s.Name, Href: links.Path(org, s.Project, s.Name), Mark: Mark(s.State), Word: s.State.Words()}
 }
 
 // what says what the last run of a stack did: in the words of who ran it, or by its kind.
@@ -40,9 +37,6 @@ func what(s domain.Stack) string {
 	}
 }
 
-// locked reports whether a client outside of the server's deployments holds the stack.
-func locked(s domain.Stack) bool { return s.HeldBy != "" && s.LastDeployment == 0 }
-
 func lockTitle(s domain.Stack) string {
 	text := "locked"
 	if by := s.By(); by != "" {
@@ -53,8 +47,8 @@ func lockTitle(s domain.Stack) string {
 
 // driftText returns the changes that a detection found, in short and in words.
 func driftText(s domain.Stack) (short, long string) {
-	var counts map[string]int64
-	if json.Unmarshal([]byte(s.DriftChanges), &counts) != nil {
+	counts := s.Drifted()
+	if counts == nil {
 		return "found", "drift found"
 	}
 	short, long = changes.Brief(counts)

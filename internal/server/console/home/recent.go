@@ -3,6 +3,7 @@ package home
 import (
 	"strconv"
 
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
@@ -16,8 +17,8 @@ var verbs = map[string]struct{ did, failed string }{
 	"refresh":         {"refreshed", "failed to refresh"},
 	"import":          {"imported", "failed to import"},
 	"rename":          {"renamed", "failed to rename"},
-	"detect-drift":    {"looked for drift and updated", "looked for drift and failed"},
-	"remediate-drift": {"put back drift", "failed to put back drift"},
+	"detect-drift":    {"checked for drift and updated", "checked for drift and failed"},
+	"remediate-drift": {"remediated drift", "failed to remediate drift"},
 }
 
 // did says what a change did, after the name of who did it.
@@ -85,6 +86,6 @@ func origin(c estate.Change) (icon, text string) {
 	case "webhook":
 		return "hook", "started by a webhook"
 	default:
-		return "terminal", "started by " + c.Initiator
+		return "terminal", "started by " + view.Initiator(c.Initiator)
 	}
 }

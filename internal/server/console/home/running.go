@@ -2,7 +2,6 @@ package home
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 	"time"
 
@@ -73,15 +72,6 @@ func (r running) share(now time.Time) float64 {
 		return 0
 	}
 	return min(97, max(0, 100*float64(now.Sub(r.since()))/float64(r.Usual)))
-}
-
-// clock returns a duration as the browser shows running ones.
-func clock(d time.Duration) string {
-	s := int64(d / time.Second)
-	if s >= 3600 {
-		return fmt.Sprintf("%d:%02d:%02d", s/3600, s%3600/60, s%60)
-	}
-	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
 // direct says what an update does that no deployment runs.

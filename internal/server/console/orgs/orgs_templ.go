@@ -590,7 +590,7 @@ func oneBody(m oneModel) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</ul><p>Cloud providers that trust the identity tokens of its deployments go on trusting its name. Remove that trust first.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</ul><p>Cloud providers that trust the identity tokens of its deployments will continue to trust its name. Remove that trust first.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

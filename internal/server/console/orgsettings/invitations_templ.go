@@ -144,7 +144,7 @@ func invitationCards(m membersModel) templ.Component {
 								return templ_7745c5c3_Err
 							}
 						} else if i.Void {
-							templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<span class=\"badge\" title=\"Who made it no longer administers the organization, so its link lets no user join\">void</span>")
+							templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 9, "<span class=\"badge\" title=\"The user who created it no longer administers the organization, so the link is invalid\">void</span>")
 							if templ_7745c5c3_Err != nil {
 								return templ_7745c5c3_Err
 							}
@@ -334,7 +334,7 @@ func newInvitation(p place, i store.Invitation, link string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "</dl><p>Who opens it first can join, once.</p><p><a class=\"btn\" href=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 19, "</dl><p>The first user who opens it can join. It works once.</p><p><a class=\"btn\" href=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -16,7 +16,7 @@ var packers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 // compresses reports whether the answer to a request may be compressed. Who watches the connection sees the size of a
 // compressed page, and could learn its content from pages that a foreign site lets the browser load with a text of its
 // choice in the URL. So navigations from other sites, which browsers name, get pages as they are. Answers to forms can
-// contain a new secret beside what was typed.
+// contain a new secret next to what was typed.
 func (s *Site) compresses(r *http.Request) bool {
 	if r.Method != http.MethodGet || !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		return false

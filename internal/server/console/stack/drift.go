@@ -4,8 +4,6 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments/drift"
-	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -24,11 +22,11 @@ type driftModel struct {
 }
 
 func (p *pages) drift(v *page.Visit) (view.Page, error) {
-	out, err := p.Heads.Page(v, Drift)
+	out, h, err := p.Heads.page(v, Drift)
 	if err != nil {
 		return out, err
 	}
-	m := driftModel{St: v.Stack, Operate: v.Who.Can(v.Stack, identity.Operate)}
+	m := driftModel{St: v.Stack, Ready: h.Set != nil, Operate: h.Operate}
 	ctx := v.Context()
 	if m.Status, err = p.Drift.Status(ctx, v.Stack); err != nil {
 		return out, err
@@ -44,12 +42,6 @@ func (p *pages) drift(v *page.Visit) (view.Page, error) {
 		if s.Kind == store.DriftSchedule {
 			m.Schedules = append(m.Schedules, s)
 		}
-	}
-	switch _, err := p.Deployments.Settings(ctx, v.Stack); {
-	case err == nil:
-		m.Ready = true
-	case fault.KindOf(err) != fault.KindNotFound:
-		return out, err
 	}
 	out.Title = "Drift of " + v.Stack.Project + "/" + v.Stack.Name
 	out.Body = driftPage(m)

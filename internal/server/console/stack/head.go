@@ -53,8 +53,8 @@ var tabs = []view.Part{
 	{Name: Settings, Text: "Settings"},
 }
 
-// RunTabs returns the links between the lists of a stack's runs. current is the text of one of them.
-func RunTabs(st store.Stack, current string) []view.Tab {
+// runTabs returns the links between the lists of a stack's runs. current is the text of one of them.
+func runTabs(st store.Stack, current string) []view.Tab {
 	list := []view.Tab{
 		{Text: "Updates", Href: page.StackPath(st, "updates")},
 		{Text: "Previews", Href: page.StackPath(st, "updates") + "?previews=1"},
@@ -163,11 +163,7 @@ func (h head) branch() (icon, name string) {
 	}
 }
 
-// locked reports whether a client outside of the server's deployments holds the stack.
-func (h head) locked() bool { return h.HeldBy != "" && h.LastDeployment == 0 }
-
-// stateBadge returns the kind and the text of the badge for the state, and the time since when; "" for a stack that is as
-// declared.
+// stateBadge returns the kind and the text of the badge for the state; "" for a stack that is as declared.
 func (h head) stateBadge() (kind, text string) {
 	switch h.State {
 	case estate.Failed:
@@ -186,7 +182,7 @@ func (h head) stateBadge() (kind, text string) {
 	}
 }
 
-// ways are the other operations of the menu beside the button Deploy.
+// ways are the operations in the menu next to the button Deploy.
 var ways = []struct {
 	operation workflow.Operation
 	icon      string
@@ -196,7 +192,7 @@ var ways = []struct {
 	{workflow.OperationUpdate, "deploys", "Update…", false},
 	{workflow.OperationRefresh, "revert", "Refresh…", false},
 	{workflow.OperationDetectDrift, "search", "Detect drift…", false},
-	{workflow.OperationRemediateDrift, "s-drift", "Put back drift…", false},
+	{workflow.OperationRemediateDrift, "s-drift", "Remediate drift…", false},
 	{workflow.OperationDestroy, "trash", "Destroy…", true},
 }
 
@@ -218,18 +214,9 @@ func showJSON(raw json.RawMessage) string {
 	return valueText(raw)
 }
 
-// countsOf returns the counts of an update's operations.
-func countsOf(text string) map[string]int64 {
-	var m map[string]int64
-	if json.Unmarshal([]byte(text), &m) != nil {
-		return nil
-	}
-	return m
-}
-
 // totalsOf returns the counts of an update's operations in the form of the CLI.
 func totalsOf(counts string) string {
-	m := countsOf(counts)
+	m := estate.Counts(counts)
 	if m == nil {
 		return ""
 	}

@@ -26,13 +26,11 @@ type node struct {
 
 // graph shows the stacks from which a stack reads, itself, and those that read from it.
 type graph struct {
-	Label      string
-	Self       node
-	Nodes      []node
-	Lines      string // path between the nodes
-	Up, Down   int    // stacks that are left out
-	Upstream   []store.Stack
-	Downstream []store.Stack
+	Label    string
+	Self     node
+	Nodes    []node
+	Lines    string // path between the nodes
+	Up, Down int    // stacks that are left out
 }
 
 // The geometry of a graph, in the units of its view.
@@ -61,7 +59,7 @@ func (p *pages) neighbours(v *page.Visit, self estate.Stack) (*graph, error) {
 	if err != nil || len(up)+len(down) == 0 {
 		return nil, err
 	}
-	g := &graph{Upstream: up, Downstream: down, Up: max(0, len(up)-shownNeighbours), Down: max(0, len(down)-shownNeighbours)}
+	g := &graph{Up: max(0, len(up)-shownNeighbours), Down: max(0, len(down)-shownNeighbours)}
 	g.Label = v.Stack.Project + "/" + v.Stack.Name + sentence(" reads from ", up) + sentence(" is read by ", down)
 	middle := graphRows / 2
 	g.Self = nodeOf(v.Stack, self, selfX, middle-nodeHeight/2, selfWidth)

@@ -1,12 +1,17 @@
 package stack_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 // TestHead opens all pages of a stack, which have one head, one title and the right tab.
@@ -60,5 +65,32 @@ func TestNeighbours(t *testing.T) {
 	}
 	if p := s.SignInWith(ann).Get("/acme/web/prod"); p.Status != http.StatusOK || p.Contains("graph") || p.Contains("net/eu,") {
 		t.Errorf("a stranger to the neighbour sees it: %s", text(p.Body))
+	}
+}
+
+// TestTitles checks that names with bidirectional controls do not reach the titles of elements, in which they can look
+// like other names.
+func TestTitles(t *testing.T) {
+	const name = "a-long-name-of-\u202eexe.txt"
+	f := newFixture(t)
+	f.API(http.MethodPost, "/api/stacks/acme/web/prod/tags", m{"name": "owner", "value": name}, nil)
+	version := f.run("update",
+		step(1, "resourcePreEvent", "create", name, nil), step(2, "resOutputsEvent", "create", name, nil),
+		m{"sequence": 2, "timestamp": 1700000005, "diagnosticEvent": m{"urn": urnPrefix + "pkg:index:Thing::" + name, "severity": "error", "message": name}},
+	)
+	must.OK(t, f.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE users SET name = ?", name)
+		return err
+	}))
+	title := regexp.MustCompile(`title="[^"]*\x{202e}[^"]*"`)
+	update := fmt.Sprintf("%s/updates/%d", f.base, version)
+	for _, path := range []string{f.base, "/acme", update + "?view=changes", update + "?view=messages", update + "?view=timeline"} {
+		p := f.page(path)
+		if !strings.Contains(text(p.Body), "a-long-name-of-") {
+			t.Errorf("%s lacks the name: %s", path, text(p.Body))
+		}
+		for _, found := range title.FindAllString(p.Body, -1) {
+			t.Errorf("%s contains %q", path, found)
+		}
 	}
 }

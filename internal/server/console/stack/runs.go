@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
@@ -25,7 +26,7 @@ type run struct {
 	Message string
 	Who     string
 	Changes map[string]int64
-	Began   time.Time     // of a run that goes on
+	Began   time.Time     // of a running run; zero otherwise
 	Took    time.Duration // 0 if unknown
 	At      time.Time     // of its end, or else of its request
 	Queued  bool
@@ -89,7 +90,7 @@ func compareOpen(a, b run) int {
 func directRun(st store.Stack, e stacks.Entry) run {
 	r := run{
 		Mark: view.MarkOf(e.Status), Number: fmt.Sprintf("v%d", e.Version), Title: fmt.Sprintf("%s %d", e.Kind, e.Version), Path: updatePath(st, e.Update), Message: cmp.Or(e.Message, e.Kind+" from the CLI"),
-		Who: byName(e), Changes: countsOf(e.ResourceChanges), At: e.StartedAt,
+		Who: byName(e), Changes: estate.Counts(e.ResourceChanges), At: e.StartedAt,
 	}
 	if e.Message != "" && stacks.Kind(e.Kind) != stacks.KindUpdate {
 		r.Message += " (" + e.Kind + ")"
@@ -125,13 +126,4 @@ func deploymentRun(st store.Stack, d deployments.Listed, message string) run {
 		}
 	}
 	return r
-}
-
-// clock returns a duration as the browser shows running ones.
-func clock(d time.Duration) string {
-	s := int64(max(d, 0) / time.Second)
-	if s >= 3600 {
-		return fmt.Sprintf("%d:%02d:%02d", s/3600, s%3600/60, s%60)
-	}
-	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }

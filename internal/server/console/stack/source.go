@@ -7,11 +7,8 @@ import (
 
 	list "workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/stacks/estate"
-	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
-
-func countText(n int64) string { return words.Number(n) }
 
 // failure returns why the last run failed: what could not be done, and the message.
 func failure(c estate.Change) (headline, message string) {

@@ -254,7 +254,7 @@ func RunLinks(st store.Stack, current string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		for _, t := range RunTabs(st, current) {
+		for _, t := range runTabs(st, current) {
 			templ_7745c5c3_Err = view.Chip(t.Text, "", t.Href, t.Current).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -217,7 +217,7 @@ func Since(t time.Time) templ.Component {
 }
 
 // Running shows text, in which the browser replaces elapsed by the time since t each second. Screen readers do not read
-// that. t is zero for what does not go on.
+// that. t is zero if nothing is running.
 func Running(text, elapsed string, t time.Time) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

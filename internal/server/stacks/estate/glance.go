@@ -25,9 +25,13 @@ type Change struct {
 }
 
 // Drifted returns the numbers of resources that the newest detection found different, by operation of the engine.
-func (s Stack) Drifted() map[string]int64 { return countsOf(s.DriftChanges) }
+func (s Stack) Drifted() map[string]int64 { return Counts(s.DriftChanges) }
 
-func countsOf(text string) map[string]int64 {
+// Locked reports whether a client outside of the server's deployments holds the stack.
+func (s Stack) Locked() bool { return s.HeldBy != "" && s.LastDeployment == 0 }
+
+// Counts returns the numbers of resources by operation that an update reported; nil if they are unknown.
+func Counts(text string) map[string]int64 {
 	var counts map[string]int64
 	if json.Unmarshal([]byte(text), &counts) != nil {
 		return nil
@@ -102,7 +106,7 @@ func direct(tx *store.Tx, f store.EstateFilter) ([]Stack, error) {
 	rows, err := tx.EstateRows(f)
 	var list []Stack
 	for _, s := range stacksOf(rows) {
-		if s.HeldBy != "" && s.LastDeployment == 0 && s.LastResult == store.RunRunning && len(list) < glanceDirect {
+		if s.Locked() && s.LastResult == store.RunRunning && len(list) < glanceDirect {
 			list = append(list, s)
 		}
 	}
@@ -126,7 +130,7 @@ func changesOf(tx *store.Tx, list []Stack) ([]Change, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[i] = Change{Stack: s, Changes: countsOf(c.Update.ResourceChanges), Update: c.Update, Initiator: c.Initiator, Cause: c.Cause}
+		out[i] = Change{Stack: s, Changes: Counts(c.Update.ResourceChanges), Update: c.Update, Initiator: c.Initiator, Cause: c.Cause}
 	}
 	return out, nil
 }

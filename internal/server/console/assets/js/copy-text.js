@@ -35,7 +35,7 @@ export function announce(text) {
     region = element("div", { id: "announcer", className: "hide", role: "status" });
     document.body.append(region);
   }
-  // A text that is there already is not read again.
+  // Screen readers do not read an unchanged text again.
   region.replaceChildren();
   setTimeout(() => region.replaceChildren(text), 50);
 }

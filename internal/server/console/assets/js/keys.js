@@ -30,7 +30,7 @@ const help = [
 
 let prefix = false;
 
-// places are the keys and names of the pages that the rail links to, because not everyone sees the same.
+// places are the keys and names of the pages that the rail links to, because users see different sections.
 function places() {
   return [...document.querySelectorAll(".rail a[data-key]")].map((a) => [`g ${a.dataset.key}`, `go to ${a.textContent.trim()}`]);
 }

@@ -306,6 +306,7 @@ class LogView extends HTMLElement {
   // paintHead shows the step of the first row, which its header covers, and its lines on the screen.
   paintHead() {
     const s = this.steps.findLast((one) => one.start <= Math.ceil(this.top)) ?? this.steps[0];
+    if (!s) return;
     const from = Math.max(1, Math.ceil(this.top) - s.start + 1);
     const to = Math.min(s.lines, Math.floor(this.top) + this.visible() - s.start - 1);
     this.rows.step(this.head, s, this.open.has(s.number) && s.lines ? `line ${from.toLocaleString("en")} to ${Math.max(from, to).toLocaleString("en")} of ${s.lines.toLocaleString("en")}` : "");
