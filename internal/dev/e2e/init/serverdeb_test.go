@@ -162,7 +162,14 @@ func (s *serverMachine) reload(ctx context.Context, t *testing.T) {
 		t.Errorf("a reload of a wrong configuration succeeds:\n%s", out)
 	}
 	s.run(ctx, t, "systemctl is-active "+serverName+" && cat /root/config >"+serverConfig+" && rm /root/config && systemctl reload "+serverName)
-	if out := s.run(ctx, t, serverName+" service logs"); !strings.Contains(out, "did you mean listen?") || strings.Count(out, "reloaded the configuration") < 2 {
+	// systemd does not wait until the server has reloaded.
+	waiting, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var out string
+	if err := harness.Until(waiting, func() (bool, error) {
+		out = s.run(ctx, t, serverName+" service logs")
+		return strings.Contains(out, "did you mean listen?") && strings.Count(out, "reloaded the configuration") >= 2, nil
+	}); err != nil {
 		t.Errorf("the log of the reloads is\n%s", out)
 	}
 }
