@@ -48,7 +48,9 @@ func (s *Server) watchDatabase(ctx context.Context) error {
 func (s *Server) stayPresent(ctx context.Context) {
 	host, _ := os.Hostname() // the process is named in any case
 	name := strings.TrimSpace(fmt.Sprintf("%s process %d", host, os.Getpid()))
-	s.secrets.StayPresent(ctx, rand.Text(), name, func(err error) { s.log.WithError(err).Warn("the servers' database does not show which master key this server uses") })
+	s.secrets.StayPresent(ctx, rand.Text(), name, func(err error) {
+		s.log.WithError(err).Warn("the servers' database does not show which master key this server uses")
+	})
 }
 
 const (
