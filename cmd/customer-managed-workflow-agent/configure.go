@@ -13,7 +13,7 @@ import (
 )
 
 func newConfigureCommand(version string, options func() config.LoadOptions) *cobra.Command {
-	o := configure.Options{Version: version, Awaited: service.Awaited}
+	o := configure.Options{Version: version, Awaited: service.Awaited, Account: serviceAccount}
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Write the configuration file, by questions on a terminal or by flags",
@@ -51,4 +51,12 @@ The exit code is 0 if the file was written or needs no change, 1 if a check fail
 	cmd.Flags().StringArrayVar(&o.Set, "set", nil, "set any key, as KEY=VALUE in the form of its variable; KEY= gives it its default (may be repeated)")
 	cmd.Flags().BoolVar(&o.NoCheck, "no-check", false, "write the file without checking the server and the host")
 	return cmd
+}
+
+// serviceAccount returns the user of the machine's service that reads a configuration file, or "".
+func serviceAccount(path string) string {
+	if r := service.WithConfig(path); r != nil {
+		return r.Account
+	}
+	return ""
 }

@@ -82,7 +82,9 @@ func newReplaceMasterKeyCommand(s source) *cobra.Command {
 1. With --new-file or --new-command, make a new key valid in addition to the current one. If the
    file does not exist, the command creates it with a new key.
 2. Name the new key in the settings of each server, and restart one server after another.
-3. With --finish, end the validity of the old key. Backups from before still need it.`,
+3. With --finish, end the validity of the old key. Backups from before still need it. The command
+   refuses, and names the servers, while some run with the old key. A server that was killed counts
+   for 3 minutes.`,
 		Example: `  workflow-server secrets replace-master-key --new-file /etc/workflow-server/master-key-2
   workflow-server secrets replace-master-key --finish`,
 		Args: operator.NoArgs,

@@ -398,6 +398,10 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return s.watchDatabase(working) })
 	group.Go(func() error {
+		s.stayPresent(working)
+		return nil
+	})
+	group.Go(func() error {
 		s.pulse.run(working, s.handler)
 		return nil
 	})

@@ -2,8 +2,12 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +40,16 @@ func (s *Server) watchDatabase(ctx context.Context) error {
 			return err
 		}
 		return nil
+	})
+}
+
+// stayPresent records that this server uses its master key, until ctx is canceled. A server that records nothing does
+// not keep the operator from retiring the key, and works otherwise.
+func (s *Server) stayPresent(ctx context.Context) {
+	host, _ := os.Hostname() // the process is named in any case
+	name := strings.TrimSpace(fmt.Sprintf("%s process %d", host, os.Getpid()))
+	s.secrets.StayPresent(ctx, rand.Text(), name, func(err error) {
+		s.log.WithError(err).Warn("the servers' database does not show which master key this server uses")
 	})
 }
 

@@ -67,7 +67,8 @@ var tables = map[string]table{
 	"former_names": {owners: organization("r.org_id")},
 	"identities":   {owners: user("r.user_id"), free: []string{"used_at", "name"}, why: "the last sign-in wins"},
 	"installation": {
-		owners: []owner{{scope.LevelServer, "CASE WHEN r.name <> 'writable' THEN '' END"}}, why: "the row writable only tests whether the disk accepts writes",
+		owners: []owner{{scope.LevelServer, "CASE WHEN r.name <> 'writable' AND r.name NOT LIKE 'running-server-%' THEN '' END"}},
+		why:    "the row writable only tests whether the disk accepts writes, and each server writes its own presence",
 	},
 	"invitations":          {owners: organization("r.org_id"), expire: true, why: "old invitations"},
 	"jobs":                 {owners: stack("r.stack_id"), org: "r.org_id"},

@@ -36,6 +36,8 @@ type Options struct {
 
 	// Awaited, unless it is nil, reports whether an installed service is waiting for the file.
 	Awaited func(ctx context.Context, path string) bool
+	// Account, unless it is nil, returns the user of the installed service that reads the file, or "".
+	Account func(path string) string
 }
 
 // Run writes the configuration file. If it does not, it returns an error with the reason.
@@ -132,8 +134,23 @@ func (o Options) check(ctx context.Context, loaded *config.Config, asker *setup.
 // prevents reports whether a result prevents the writing of the file. The sandbox of the service is changed afterwards.
 func prevents(r checkup.Result) bool { return r.Status == checkup.StatusFail && r.Name != "service" }
 
+// readers returns the group of the service's user, which must be able to read a new configuration file of root, as after
+// service install. It returns nil if the file needs no group.
+func (o Options) readers(path string) *int {
+	if o.Load.UID != 0 || o.Account == nil {
+		return nil
+	}
+	account, err := checkup.AccountNamed(o.Account(path))
+	if err != nil || account.UID == 0 {
+		return nil // the check of the files reports a user that does not exist
+	}
+	return &account.GID
+}
+
 func (o Options) write(ctx context.Context, path string, was, text []byte, changes []settings.Change, loaded *config.Config) error {
-	written, err := setup.Edit{Path: path, Was: was, Text: text, Changes: changes, Source: loaded.Source}.Write(o.Out)
+	written, err := setup.Edit{
+		Path: path, Was: was, Text: text, Readers: o.readers(path), Changes: changes, Source: loaded.Source,
+	}.Write(o.Out)
 	if err != nil || !written {
 		return err
 	}

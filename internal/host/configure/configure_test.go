@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/agent/config"
 	"workflowagent/internal/checkup"
 	"workflowagent/internal/dev/dialogue"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/testcert"
 	"workflowagent/internal/protocol"
 )
@@ -136,6 +137,32 @@ func TestConfigureWithFlags(t *testing.T) {
 	t.Setenv("PULUMI_AGENT_MAX_CONCURRENT_JOBS", "9")
 	if out, _, _ := w.configure(t, "", Options{Set: []string{"max_concurrent_jobs=6"}}); !strings.Contains(out, "PULUMI_AGENT_MAX_CONCURRENT_JOBS is set here and overrides") {
 		t.Errorf("nothing about the environment: %s", out)
+	}
+}
+
+// TestConfigureForTheService writes a new file as root, which the service's user must be able to read.
+func TestConfigureForTheService(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	nobody := must.Get(checkup.AccountNamed("nobody"))(t)
+	for account, want := range map[string]string{"nobody": fmt.Sprintf("0 %d 0640", nobody.GID), "root": "0 0 0600", "": "0 0 0600", "no-such-user": "0 0 0600"} {
+		w := newSite(t)
+		service := func(path string) string {
+			if path != w.file {
+				t.Errorf("asked for the service of %s", path)
+			}
+			return account
+		}
+		out, code, err := w.configure(t, goodToken+"\n", Options{ServiceURL: w.url, TokenFile: "-", DeployTarget: "process", Account: service})
+		if code != exitOK {
+			t.Fatalf("%d, %v: %s", code, err, out)
+		}
+		info := must.Get(os.Stat(w.file))(t)
+		stat := info.Sys().(*syscall.Stat_t)
+		if got := fmt.Sprintf("%d %d %04o", stat.Uid, stat.Gid, info.Mode().Perm()); got != want {
+			t.Errorf("the file of a service of %q is %s, want %s", account, got, want)
+		}
 	}
 }
 

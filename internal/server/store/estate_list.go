@@ -228,14 +228,22 @@ func (tx *Tx) EstateRow(stackID, userID string) (EstateRow, error) {
 		FROM estate e LEFT JOIN users w ON w.id = e.last_by LEFT JOIN stars m ON m.stack_id = e.stack_id AND m.user_id = $2 WHERE e.stack_id = $1`, stackID, userID)
 }
 
-// CountEstate counts the stacks of a filter by rank and owner, without its ranks and stars.
-func (tx *Tx) CountEstate(f EstateFilter) ([]EstateCount, error) {
+// CountEstate counts the stacks of a filter by owner and rank, without its ranks and stars. It passes each count to a
+// function, in order, because there can be many owners.
+func (tx *Tx) CountEstate(f EstateFilter, each func(EstateCount)) error {
 	f.Group = GroupByOwner
 	q, err := tx.estateQuery(f)
 	if err != nil || q.where == "" {
-		return nil, err
+		return err
 	}
-	return tx.estateCounts(q)
+	_, err = database.Collect(tx.Tx, func(scan database.Scan) (none struct{}, err error) {
+		c, err := readEstateCount(scan)
+		if err == nil {
+			each(c)
+		}
+		return none, err
+	}, q.counts(), q.args...)
+	return err
 }
 
 // CountStarred counts the stacks of a filter that its user has marked.
@@ -249,21 +257,24 @@ func (tx *Tx) CountStarred(f EstateFilter) (int64, error) {
 	return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+q.from+q.where, q.args...)
 }
 
-// CountEstateGroups counts the stacks of a filter by group and by rank.
-func (tx *Tx) CountEstateGroups(f EstateFilter) ([]EstateCount, error) {
+// CountEstateGroups counts the stacks of a filter by group and by rank, in order. It returns at most limit counts.
+func (tx *Tx) CountEstateGroups(f EstateFilter, limit int) ([]EstateCount, error) {
 	q, err := tx.estateQuery(f)
 	if err != nil || q.where == "" {
 		return nil, err
 	}
 	q.narrow(f)
-	return tx.estateCounts(q)
+	return database.Collect(tx.Tx, readEstateCount, q.counts()+fmt.Sprintf(" LIMIT %d", limit), q.args...)
 }
 
-func (tx *Tx) estateCounts(q *estateQuery) ([]EstateCount, error) {
-	return database.Collect(tx.Tx, func(scan database.Scan) (c EstateCount, err error) {
-		err = scan(&c.Group, &c.Rank, &c.Stacks, &c.Resources)
-		return c, err
-	}, fmt.Sprintf("SELECT %[1]s, e.rank, COUNT(*), CAST(SUM(e.resources) AS BIGINT) FROM %[2]s%[3]s GROUP BY %[1]s, e.rank ORDER BY 1, 2", q.group, q.from, q.where), q.args...)
+// counts returns the query for the [EstateCount] of each group and rank.
+func (q *estateQuery) counts() string {
+	return fmt.Sprintf("SELECT %[1]s, e.rank, COUNT(*), CAST(SUM(e.resources) AS BIGINT) FROM %[2]s%[3]s GROUP BY %[1]s, e.rank ORDER BY 1, 2", q.group, q.from, q.where)
+}
+
+func readEstateCount(scan database.Scan) (c EstateCount, err error) {
+	err = scan(&c.Group, &c.Rank, &c.Stacks, &c.Resources)
+	return c, err
 }
 
 // EstateOwners returns, in order, up to limit values of the tag owner of the stacks of an organization that a caller sees.

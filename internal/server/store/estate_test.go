@@ -301,7 +301,7 @@ func TestEstateRows(t *testing.T) {
 			f := all
 			change(&f)
 			if f.Group != "" {
-				for _, c := range must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.EstateCount, error) { return tx.CountEstateGroups(f) }))(t) {
+				for _, c := range must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.EstateCount, error) { return tx.CountEstateGroups(f, 1000) }))(t) {
 					f.Groups = append([]string{c.Group}, f.Groups...)
 				}
 			}
@@ -352,7 +352,10 @@ func TestEstateRows(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		counts := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.EstateCount, error) { return tx.CountEstate(all) }))(t)
+		counts := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) (counts []store.EstateCount, err error) {
+			err = tx.CountEstate(all, func(c store.EstateCount) { counts = append(counts, c) })
+			return counts, err
+		}))(t)
 		if diff := cmp.Diff([]store.EstateCount{
 			{Rank: store.RankRunning, Stacks: 1, Resources: 3}, {Rank: store.RankNever, Stacks: 1}, {Group: "Team A", Rank: store.RankDrift, Stacks: 1, Resources: 3},
 		}, counts); diff != "" {
@@ -362,7 +365,7 @@ func TestEstateRows(t *testing.T) {
 			t.Errorf("%d stacks are starred, want 1", n)
 		}
 		all.Group = store.GroupByProject
-		groups := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.EstateCount, error) { return tx.CountEstateGroups(all) }))(t)
+		groups := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.EstateCount, error) { return tx.CountEstateGroups(all, 1000) }))(t)
 		if diff := cmp.Diff([]store.EstateCount{
 			{Group: "p", Rank: store.RankDrift, Stacks: 1, Resources: 3}, {Group: "p", Rank: store.RankRunning, Stacks: 1, Resources: 3}, {Group: "q", Rank: store.RankNever, Stacks: 1},
 		}, groups); diff != "" {

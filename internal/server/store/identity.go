@@ -103,6 +103,11 @@ func (tx *Tx) AddInstallation(name string, value []byte) error {
 	return err
 }
 
+// InstallationsWith returns the values of the installation whose names begin with a prefix, by name.
+func (tx *Tx) InstallationsWith(prefix string) (map[string][]byte, error) {
+	return database.Pairs[string, []byte](tx.Tx, "SELECT name, value FROM installation WHERE substr(name, 1, $1) = $2", len(prefix), prefix)
+}
+
 // DeleteInstallation deletes a named value of the installation, if it is set.
 func (tx *Tx) DeleteInstallation(name string) error {
 	_, err := tx.Exec("DELETE FROM installation WHERE name = $1", name)

@@ -223,19 +223,21 @@ func argumentsOf(args *[]any) func(v any) string {
 	}
 }
 
+// listOf returns a list of arguments in parentheses.
+func listOf(arg func(any) string, ids []string) string {
+	marks := make([]string, len(ids))
+	for i, id := range ids {
+		marks[i] = arg(id)
+	}
+	return "(" + strings.Join(marks, ", ") + ")"
+}
+
 // where returns a condition on the stack s and its organization o, or "" if the caller sees no
 // stack. arg adds an argument to the query.
-func (r Reach) where(arg func(any) string) string { return r.whereIn("s.org_id", arg) }
-
-// whereIn returns the condition of where, with the expression for the id of the stack's organization.
-func (r Reach) whereIn(org string, arg func(any) string) string {
+func (r Reach) where(arg func(any) string) string {
 	least := max(r.Least, ReadPermission)
 	in := func(orgs []string) string {
-		marks := make([]string, len(orgs))
-		for i, id := range orgs {
-			marks[i] = arg(id)
-		}
-		return org + " IN (" + strings.Join(marks, ", ") + ")"
+		return "s.org_id IN " + listOf(arg, orgs)
 	}
 	var sees []string
 	if len(r.All) > 0 {

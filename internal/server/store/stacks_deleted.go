@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/store/database"
@@ -82,12 +84,51 @@ func (tx *Tx) DeletedStack(id string) (DeletedStack, error) {
 
 // DeletedStacks returns up to limit deleted stacks within reach that can be restored, the newest first.
 func (tx *Tx) DeletedStacks(reach Reach, limit int) ([]DeletedStack, error) {
-	var args []any
-	where := reach.whereIn("x.org_id", argumentsOf(&args))
-	if where == "" {
-		return nil, nil
+	where, args, err := tx.withinDeleted(reach, limit)
+	if err != nil || where == "" {
+		return nil, err
 	}
-	return deletedStacks.All(tx.Tx, fmt.Sprintf("WHERE x.purged = 0 AND %s ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d", where, limit), args...)
+	return deletedStacks.All(tx.Tx, where, args...)
+}
+
+// withinDeleted returns the condition of [Tx.DeletedStacks], or "" if the caller can reach none, and its arguments.
+func (tx *Tx) withinDeleted(reach Reach, limit int) (where string, args []any, err error) {
+	arg, least := argumentsOf(&args), max(reach.Least, ReadPermission)
+	whole := slices.Clone(reach.All)
+	if len(reach.ByDefault) > 0 {
+		var orgs []any
+		in := listOf(argumentsOf(&orgs), reach.ByDefault)
+		permit, err := database.Scalars[string](tx.Tx, "SELECT id FROM organizations WHERE id IN "+in+fmt.Sprintf(" AND stack_permission >= %d", least), orgs...)
+		if err != nil {
+			return "", nil, err
+		}
+		whole = append(whole, permit...)
+	}
+	own := slices.DeleteFunc(slices.Concat(reach.ByDefault, reach.Granted), func(id string) bool { return slices.Contains(whole, id) })
+	var reached []string
+	if len(whole) > 0 {
+		reached = append(reached, "x.org_id IN "+listOf(arg, whole))
+	}
+	if len(own) > 0 {
+		// The few stacks of the caller are found first, and not all those of the organization: the expression has no index.
+		reached = append(reached, "COALESCE(x.org_id, '') IN "+listOf(arg, own)+" AND x.stack_id IN ("+reach.ownDeleted(arg, least)+")")
+	}
+	if len(reached) == 0 {
+		return "", nil, nil
+	}
+	where = "WHERE x.purged = 0 AND (" + strings.Join(reached, " OR ") + ")"
+	return where + fmt.Sprintf(" ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d", limit), args, nil
+}
+
+// ownDeleted returns a query for the ids of the deleted stacks that the caller created, and of all stacks on which the
+// caller has at least a permission.
+func (r Reach) ownDeleted(arg func(any) string, least Permission) string {
+	user := arg(r.UserID)
+	return fmt.Sprintf(`SELECT id FROM stacks WHERE org_id = '%[1]s' AND created_by <> '' AND created_by = %[2]s
+		UNION SELECT stack_id FROM collaborators WHERE user_id = %[3]s AND permission >= %[4]d
+		UNION SELECT stack_id FROM team_stacks WHERE permission >= %[4]d AND team_id = %[5]s
+		UNION SELECT stack_id FROM team_stacks WHERE permission >= %[4]d AND team_id IN (SELECT team_id FROM team_members WHERE user_id = %[3]s)`,
+		deletedOrg, arg(r.Creator), user, least, arg(r.TeamID))
 }
 
 // DeletedStacksNamed returns up to limit deleted stacks of an organization that can be restored and had a name, the

@@ -27,7 +27,7 @@ var keepsDeleted = map[string]int{
 	"estate_fill.go":           3, // so do these
 	"organizations_deleted.go": 1, // removes
 	"stacks.go":                1, // only writes
-	"stacks_deleted.go":        2,
+	"stacks_deleted.go":        3,
 	"stacks_states.go":         1,
 	"storage.go":               1,
 	"storage_retention.go":     2,

@@ -48,6 +48,7 @@ import (
 //	receiver SECRET               start a receiver of webhooks: sets RECEIVER
 //	received KIND                 wait for its next request; its body goes to stdout
 //	wait-update STACK             wait until an update of the stack is in progress
+//	wait-file FILE…               wait until the files exist
 func TestScripts(t *testing.T) {
 	runScripts(t, testscript.Params{Dir: "testdata"})
 }
@@ -117,6 +118,7 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 			"receiver":    receiver,
 			"received":    received,
 			"wait-update": waitUpdate,
+			"wait-file":   waitFile,
 		},
 	})
 }
@@ -327,4 +329,15 @@ func waitUpdate(ts *testscript.TestScript, neg bool, args []string) {
 		err := of(ts).Server.Call(ctx, http.MethodGet, "/api/stacks/"+args[0], nil, &s)
 		return s.CurrentOperation != nil, err
 	}))
+}
+
+func waitFile(ts *testscript.TestScript, neg bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
+	defer cancel()
+	for _, name := range args {
+		ts.Check(harness.Until(ctx, func() (bool, error) {
+			_, err := os.Stat(ts.MkAbs(name))
+			return err == nil, nil
+		}))
+	}
 }

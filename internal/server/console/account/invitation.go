@@ -1,6 +1,8 @@
 package account
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	"workflowagent/internal/server/console/page"
@@ -26,6 +28,7 @@ const (
 var (
 	errNoInvitation = fault.NotFound("Open the link of the invitation in this browser.")
 	errProvider     = fault.Forbidden("This server creates users when they sign in at its identity provider. Sign in there.")
+	errReplaced     = fault.Forbidden("This browser opened another invitation while you signed in. You joined no organization: open the link of the invitation again.")
 	errSignedIn     = fault.Conflict("You are signed in. Join as this user, or sign out before you create another one.")
 )
 
@@ -77,6 +80,16 @@ func (p *pages) findInvitation(v *page.Visit) (store.Invitation, error) {
 }
 
 func (p *pages) secretOf(v *page.Visit) string { return p.site.SecretOf(v, invitationCookie) }
+
+// opened identifies the invitation that the browser keeps, without its secret; "" for none.
+func (p *pages) opened(v *page.Visit) string {
+	secret := p.secretOf(v)
+	if secret == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
 
 // forget is an answer after which the browser no longer keeps the secret.
 func (p *pages) forget(a page.Answer) page.Answer {
@@ -133,10 +146,15 @@ func (p *pages) signUp(v *page.Visit) (page.Answer, error) {
 }
 
 // joinFirst lets a user whom a provider has confirmed, and who belongs to no organization, use the invitation for whose
-// sake the user has signed in. It returns where the user goes next. Others see the invitation first.
-func (p *pages) joinFirst(v *page.Visit, who identity.Principal, next string) (string, error) {
+// sake the user has signed in. It returns where the user goes next. Others see the invitation first. begun identifies the
+// invitation with which the sign-in began: another site can open one for another organization meanwhile, which the user
+// has not seen.
+func (p *pages) joinFirst(v *page.Visit, who identity.Principal, next, begun string) (string, error) {
 	if next != links.InvitationPath || len(who.Roles) > 0 || who.User.SiteAdmin {
 		return next, nil
+	}
+	if opened := p.opened(v); opened != "" && opened != begun {
+		return "", errReplaced
 	}
 	i, err := p.Invitations.Accept(v.Context(), who.User, p.secretOf(v))
 	if err != nil {

@@ -180,6 +180,14 @@ func TestInvitationAtAProvider(t *testing.T) {
 	if page := s.Browser().SignInAt(p, start, nil); sessionOf(page) != "" || !page.Contains("Open the link of the invitation") {
 		t.Errorf("another browser: %d %s", page.Status, page.Body)
 	}
+	// Another invitation, which another site opens during the sign-in, is not used.
+	other := invite(t, admin, "admin")
+	back := b.AskProvider(p, start, nil)
+	open(t, b, other)
+	if page := b.Get(back); sessionOf(page) != "" || !page.Contains("opened another invitation") {
+		t.Errorf("a replaced invitation: %d to %q: %s", page.Status, page.Location(), page.Body)
+	}
+	open(t, b, link)
 	page := b.SignInAt(p, start, nil)
 	if sessionOf(page) == "" || page.Location() != "/acme" {
 		t.Fatalf("joining: status %d to %q: %s", page.Status, page.Location(), page.Body)

@@ -17,7 +17,7 @@ const providerCookie = "sign-in"
 // permits forms only to this site, also through redirects.
 func (p *pages) goToProvider(v *page.Visit) (view.Page, error) {
 	next := page.SafeNext(v.Query("next"))
-	return p.leave(v, next, openid.Attempt{Next: next, Confirm: v.SignedIn()})
+	return p.leave(v, next, openid.Attempt{Next: next, Invitation: p.opened(v), Confirm: v.SignedIn()})
 }
 
 // connect sends the browser to an identity provider, to let the user sign in there from now on. Another
@@ -79,7 +79,7 @@ func (p *pages) admit(v *page.Visit, done openid.Finished, next string) (page.An
 	if err != nil {
 		return page.Answer{}, p.refuse(v, signin.WayProvider, done.External.Provider+": "+done.External.Subject, err)
 	}
-	if next, err = p.joinFirst(v, who, next); err != nil {
+	if next, err = p.joinFirst(v, who, next, done.Invitation); err != nil {
 		return page.Answer{}, err
 	}
 	proof, err := p.SignIn.Vouch(v.Context(), who.User.ID, signin.WayProvider, done.External.Provider, v.Address())

@@ -55,7 +55,7 @@ func (s *Ring) AddMaster(ctx context.Context, next []byte) error {
 }
 
 // RetireMaster makes the ring readable only with the key that [Ring.AddMaster] has added, which must be the key of this
-// ring.
+// ring. It refuses while servers run with another one; see [Ring.Present].
 func (s *Ring) RetireMaster(ctx context.Context) error {
 	err := s.db.Write(ctx, scope.Server(), func(tx *store.Tx) error {
 		name, _, err := s.find(tx)
@@ -70,6 +70,9 @@ func (s *Ring) RetireMaster(ctx context.Context) error {
 			return fault.Invalid("no new master key was added")
 		case name != nextRingName:
 			return fault.Invalid("the settings still name the old master key: name the new one, and restart all servers first")
+		}
+		if err := s.checkAlone(tx); err != nil {
+			return err
 		}
 		current, err := tx.Installation(Name)
 		if err != nil {

@@ -156,17 +156,16 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 
 // count sets the numbers of stacks, and the owners.
 func (l *List) count(tx *store.Tx, f store.EstateFilter) error {
-	counts, err := tx.CountEstate(f)
-	if err != nil {
-		return err
-	}
 	l.States = map[State]int64{}
-	for _, c := range counts {
+	err := tx.CountEstate(f, func(c store.EstateCount) {
 		l.All += c.Stacks
 		l.States[stateOf(c.Rank)] += c.Stacks
-		if c.Group != "" && !slices.Contains(l.Owners, c.Group) && len(l.Owners) < maxOwners {
+		if c.Group != "" && len(l.Owners) < maxOwners && !slices.Contains(l.Owners, c.Group) {
 			l.Owners = append(l.Owners, c.Group)
 		}
+	})
+	if err != nil {
+		return err
 	}
 	if f.Owner != "" {
 		if l.Owners, err = tx.EstateOwners(f, maxOwners); err != nil {
@@ -188,9 +187,12 @@ func stacksOf(rows []store.EstateRow) []Stack {
 // groupsOf returns the groups of a list, and lets f select those on its page. Sorted by state, groups with stacks that
 // need attention are first. Stacks without a group are last.
 func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
-	counts, err := tx.CountEstateGroups(*f)
+	counts, err := tx.CountEstateGroups(*f, maxGroupCounts+1)
 	if err != nil {
 		return nil, err
+	}
+	if len(counts) > maxGroupCounts {
+		return nil, fault.Invalid("the stacks are in too many groups: filter them, or group them by something else")
 	}
 	groups, best := map[string]Group{}, map[string]store.EstateRank{}
 	var order []string
@@ -232,6 +234,10 @@ func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
 	}
 	return groups, nil
 }
+
+// maxGroupCounts bounds the groups of a [List], counted once for each state of their stacks, and with them the memory of
+// a request.
+const maxGroupCounts = 20_000
 
 // maxOwners bounds the owners of a [List].
 const maxOwners = 50

@@ -66,13 +66,12 @@ func (s *Service) Glance(ctx context.Context, p identity.Principal, orgID string
 	}
 	f := store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID}
 	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		counts, err := tx.CountEstate(f)
-		if err != nil {
-			return err
-		}
-		for _, c := range counts {
+		err := tx.CountEstate(f, func(c store.EstateCount) {
 			g.All += c.Stacks
 			g.States[stateOf(c.Rank)] += c.Stacks
+		})
+		if err != nil {
+			return err
 		}
 		if g.Attention, err = attention(tx, f); err != nil {
 			return err

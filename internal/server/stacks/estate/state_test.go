@@ -2,10 +2,12 @@ package estate_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
@@ -93,5 +95,38 @@ func TestGroups(t *testing.T) {
 	}
 	if fmt.Sprint(seen) != fmt.Sprint(want) {
 		t.Errorf("the pages contain %v", seen)
+	}
+}
+
+// TestTooManyGroups bounds the groups of a list. Its owners, which are as many, are only counted.
+func TestTooManyGroups(t *testing.T) {
+	storetest.OnSQLite(t)
+	db := storetest.SQLite(t)
+	must.OK(t, db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		if err := tx.InsertOrganization(store.Organization{ID: "org", Name: "acme"}); err != nil {
+			return err
+		}
+		for i := range 20_001 {
+			id := fmt.Sprint(i)
+			if err := tx.InsertStack(store.Stack{ID: id, OrgID: "org", Project: id, Name: "dev"}); err != nil {
+				return err
+			}
+		}
+		_, err := tx.Exec("UPDATE estate SET owner = project")
+		return err
+	}))
+	service := estate.New(db, storetest.Log())
+	for _, group := range []store.EstateGroup{store.GroupByProject, store.GroupByOwner} {
+		_, err := service.List(t.Context(), principal(identity.RoleAdmin), "org", estate.Query{Group: group})
+		if fault.KindOf(err) != fault.KindInvalid || !strings.Contains(err.Error(), "too many groups") {
+			t.Errorf("by %s: %v", group, err)
+		}
+	}
+	list := must.Get(service.List(t.Context(), principal(identity.RoleAdmin), "org", estate.Query{Group: store.GroupByProject, Text: "2000"}))(t)
+	if list.All != 3 || len(list.Groups) != 3 {
+		t.Errorf("filtered: %d stacks in %d groups, want 3", list.All, len(list.Groups))
+	}
+	if list = must.Get(service.List(t.Context(), principal(identity.RoleAdmin), "org", estate.Query{}))(t); list.All != 20_001 || len(list.Owners) != 50 {
+		t.Errorf("not in groups: %d stacks of %d owners", list.All, len(list.Owners))
 	}
 }

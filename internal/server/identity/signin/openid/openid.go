@@ -94,6 +94,8 @@ type Attempt struct {
 	Next string
 	// UserID is the user to whom the identity gets connected; "" for a sign-in.
 	UserID string
+	// Invitation identifies the invitation that the user has opened; "" for none.
+	Invitation string
 	// Confirm makes the provider ask the user again, although the user is signed in there.
 	Confirm bool
 }
