@@ -148,7 +148,7 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 	l.Newest = q.UpTo
 	switch newest := slices.Concat(l.Entries, l.Whole); {
 	case q.UpTo != "":
-	case len(newest) == 0:
+	case len(newest) == 0 || q.After != "":
 		l.Newest = position(store.FeedKey{At: time.Now(), ID: "0"})
 	default:
 		l.Newest = position(slices.MaxFunc(newest, func(a, b Entry) int { return compare(a.FeedKey, b.FeedKey) }).FeedKey)
