@@ -104,8 +104,9 @@ func TestMoved(t *testing.T) {
 	if to := r.browser.Get("/acme/-/audit?actor=ada&action=stack.created&subject=web&from=2026-01-31&upto=1-x").Location(); to != "/acme/-/activity?action=stack.created&from=2026-01-31&part=access&q=web&who=ada" {
 		t.Errorf("the log is now at %q", to)
 	}
-	for _, path := range []string{"/acme/-/audit", "/acme/-/audit/export"} {
-		if p := r.SignInWith(r.AddUser("eve"+path[len(path)-1:], "member")).Get(path); p.Status != http.StatusForbidden {
+	member := r.SignInWith(r.AddUser("eve", "member"))
+	for _, path := range []string{"/acme/-/audit", "/acme/-/audit/export", "/acme/-/settings/audit"} {
+		if p := member.Get(path); p.Status != http.StatusForbidden {
 			t.Errorf("a member gets %s: status %d, want 403", path, p.Status)
 		}
 	}

@@ -92,7 +92,7 @@ func TestCalendar(t *testing.T) {
 	if n := strings.Count(s.admin.Get(path).Body, `class="go"`); n != 20 {
 		t.Errorf("the page shows %d next times, want 20", n)
 	}
-	for query, want := range map[string]string{"?q=DB": "Next 20", "?q=nemo": "No schedule found", "?kind=drift": "No schedule found", "?kind=schedule&q=b/prod": "db/ prod"} {
+	for query, want := range map[string]string{"?q=DB": "Next 20", "?q=nemo": "No schedule found", "?kind=drift": "No schedule found", "?kind=schedule&q=db/p": "db/ prod"} {
 		if text := s.text(s.admin, path+query); !strings.Contains(text, want) || strings.Contains(text, "web/") {
 			t.Errorf("%s lacks %q or shows another stack: %s", query, want, text)
 		}
