@@ -14,7 +14,9 @@ func did(c estate.Change) string { return deeds.Did(c.LastKind, c.LastResult) }
 func who(c estate.Change) string { return deeds.Who(c.By(), c.Initiator) }
 
 // origin returns the icon and the words for what started a run.
-func origin(c estate.Change) (icon, text string) { return deeds.Origin(c.LastDeployment > 0, c.Initiator) }
+func origin(c estate.Change) (icon, text string) {
+	return deeds.Origin(c.LastDeployment > 0, c.Initiator)
+}
 
 // message returns what a change is about: the message of its client, or its number.
 func message(c estate.Change) string {
