@@ -22,7 +22,7 @@ func (e Entry) By() string {
 	if e.Audit.ActorKind == audit.ActorServer {
 		return ""
 	}
-	return e.Audit.Actor
+	return cmp.Or(e.Name, e.Audit.Actor)
 }
 
 // Login returns the login of the user who made a change; "" if no user did.
@@ -166,7 +166,7 @@ func (e Entry) text() string {
 		parts = []string{r.Project + "/" + r.Stack, r.Kind, r.Message, r.Branch, r.Commit, r.By, r.ByLogin, r.Requester}
 	} else {
 		a := e.Audit
-		parts = []string{a.Actor, a.Action, a.Subject, a.Address, a.TokenName, a.Detail, a.Names}
+		parts = []string{e.Name, a.Actor, a.Action, a.Subject, a.Address, a.TokenName, a.Detail, a.Names}
 	}
 	return strings.ToLower(strings.Join(parts, "\n"))
 }

@@ -14,6 +14,8 @@ type FeedEntry struct {
 	// Run is the deployment or update, and Audit the entry of the audit log. One of them is nil.
 	Run   *FeedRun
 	Audit *AuditEntry
+	// Name is the name of the user who made an audited change; "" if no user did, or the user has none or is gone.
+	Name string
 }
 
 // FeedRun is a deployment or an update.
@@ -61,11 +63,17 @@ func (tx *Tx) FeedEntries(keys []FeedKey) ([]FeedEntry, error) {
 			entries[e.ID] = &e
 		}
 	}
+	names, err := tx.namesOf(entries)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]FeedEntry, 0, len(keys))
 	for _, k := range keys {
-		e := FeedEntry{k, nil, nil}
+		e := FeedEntry{FeedKey: k}
 		if k.Kind == FeedAudit {
-			e.Audit = entries[k.ID]
+			if e.Audit = entries[k.ID]; e.Audit != nil {
+				e.Name = names[e.Audit.ActorID]
+			}
 		} else {
 			e.Run = runs[k.ID]
 		}
@@ -74,6 +82,21 @@ func (tx *Tx) FeedEntries(keys []FeedKey) ([]FeedEntry, error) {
 		}
 	}
 	return out, nil
+}
+
+// namesOf returns the names of the users who made changes, by their ids.
+func (tx *Tx) namesOf(entries map[string]*AuditEntry) (map[string]string, error) {
+	var ids []string
+	for _, e := range entries {
+		if e.ActorKind == "user" && e.ActorID != "" && !slices.Contains(ids, e.ActorID) {
+			ids = append(ids, e.ActorID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	where, args := among("id", ids, nil)
+	return database.Pairs[string, string](tx.Tx, "SELECT id, name FROM users WHERE "+where, args...)
 }
 
 // feedDeployments adds deployments to runs. Their changes are those of the updates that write, or for those that found

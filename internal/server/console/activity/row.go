@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func (m model) row(e activity.Entry) row {
 	if e.Run != nil {
 		return m.run(e)
 	}
-	return m.entry(*e.Audit)
+	return m.entry(*e.Audit, e.By())
 }
 
 var marks = map[store.RunResult]string{store.RunFailed: view.MarkFailed, store.RunDrift: view.MarkDrift, store.RunRunning: view.MarkRunning, store.RunCancelled: view.MarkCancelled}
@@ -99,10 +100,10 @@ var ways = map[string]struct{ icon, text string }{
 	audit.WayCommand: {"terminal", "by a command on the server's machine"}, audit.WayServer: {"agents", "by the server"},
 }
 
-func (m model) entry(e store.AuditEntry) row {
+func (m model) entry(e store.AuditEntry, by string) row {
 	way := ways[e.Way]
-	r := row{At: e.At, Who: e.Actor, Icon: way.icon, Origin: way.text, Did: did(audit.Action(e.Action)), What: auditlog.Detail(e)}
-	if r.Who == audit.ActorServer {
+	r := row{At: e.At, Who: by, Icon: way.icon, Origin: way.text, Did: did(audit.Action(e.Action)), What: auditlog.Detail(e)}
+	if r.Who == "" {
 		r.Who = "The server"
 	}
 	if r.Icon == "" {
@@ -212,7 +213,7 @@ func (m model) count(begin time.Time) string {
 			continue
 		}
 		n++
-		if by := e.By(); by != "" {
+		if by := cmp.Or(e.Login(), e.By()); by != "" {
 			people[by] = true
 		}
 	}
