@@ -244,6 +244,29 @@ func TestRights(t *testing.T) {
 	})
 }
 
+// TestRepair lists the updates of programs that do not know the list.
+func TestRepair(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPast(t, db)
+		p.fill()
+		p.write(func(tx *store.Tx) error {
+			_, err := tx.Exec("UPDATE updates SET listed_in = ''")
+			if err == nil {
+				_, err = tx.Exec("UPDATE estate SET version = 99")
+			}
+			return err
+		})
+		admin := caller(identity.RoleAdmin)
+		if got := ids(p.list(admin, activity.Query{What: activity.ByCLI})); got != "" {
+			t.Fatalf("before the repair: %q", got)
+		}
+		_ = must.Get(db.RepairEstate(t.Context()))(t)
+		if got := ids(p.list(admin, activity.Query{What: activity.ByCLI})); got != "u-cli" {
+			t.Errorf("after the repair: %q", got)
+		}
+	})
+}
+
 // TestPages reads pages while entries are added: none is missing or repeated.
 func TestPages(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {

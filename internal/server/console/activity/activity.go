@@ -94,7 +94,7 @@ func (p *pages) read(v *page.Visit, m *model) error {
 	return err
 }
 
-// period is a number of days that the page shows.
+// periods are the numbers of days that the page shows.
 var periods = []view.Option{{Value: "", Text: "Last 7 days"}, {Value: "1", Text: "Today"}, {Value: "2", Text: "Since yesterday"}, {Value: "30", Text: "Last 30 days"}, {Value: "90", Text: "Last 90 days"}, {Value: "all", Text: "Any time"}}
 
 var periodDays = map[string]int{"": 7, "1": 1, "2": 2, "30": 30, "90": 90}
@@ -202,7 +202,21 @@ var kinds = []view.Option{
 	{Value: string(activity.FoundDrift), Text: "Drift"}, {Value: string(activity.ByCLI), Text: "From the CLI"}, {Value: string(activity.ByDeployment), Text: "Deployments"},
 }
 
-func (m model) kinds() (string, []option) { return m.menu("what", kinds) }
+// moreText says what the filters select for which the bar has no room.
+func (m model) moreText() string {
+	var parts []string
+	for _, o := range kinds[1:] {
+		if o.Value == string(m.Query.What) {
+			parts = append(parts, o.Text)
+		}
+	}
+	for _, text := range []string{m.Query.Stack, m.Query.Action, m.Query.Way} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "Filter")
+}
 
 func (m model) periods() (string, []option) {
 	text, list := m.menu("days", periods)

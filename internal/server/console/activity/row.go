@@ -81,11 +81,12 @@ const shortCommit = 7
 
 // about says what a run without a message is about.
 func about(run *store.FeedRun) string {
+	branch := strings.TrimPrefix(run.Branch, "refs/heads/")
 	switch {
-	case run.Branch != "" && run.Commit != "":
-		return run.Branch + " at " + run.Commit[:min(len(run.Commit), shortCommit)]
-	case run.Branch != "":
-		return run.Branch
+	case branch != "" && run.Commit != "":
+		return branch + " at " + run.Commit[:min(len(run.Commit), shortCommit)]
+	case branch != "":
+		return branch
 	case run.Number > 0:
 		return "#" + strconv.FormatInt(run.Number, 10)
 	default:
@@ -155,7 +156,10 @@ func (m model) object(e store.AuditEntry) (text, href string) {
 	case "integration":
 		return "Integrations", settings("integrations")
 	case "pool":
-		return e.Subject, links.Path(m.Org, "-", "pools", e.SubjectID)
+		if e.SubjectID == "" {
+			return "Agents", links.Path(m.Org, "-", "pools")
+		}
+		return cmp.Or(e.Subject, "Pool"), links.Path(m.Org, "-", "pools", e.SubjectID)
 	case "agent":
 		return "Agents", links.Path(m.Org, "-", "pools")
 	case "organization":
