@@ -210,13 +210,13 @@ func (tx *Tx) FeedStacks(f FeedFilter, project, name string, limit int) ([]strin
 
 // listUpdate adds the entry of an update that has started, unless the entry of its deployment stands for it.
 func (tx *Tx) listUpdate(u Update) error {
-	_, err := tx.Exec("UPDATE updates SET listed_in = (SELECT s.org_id FROM stacks s WHERE s.id = updates.stack_id) WHERE id = $1", u.ID)
+	_, err := tx.Exec("UPDATE updates SET listed_in = (SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id) WHERE id = $1", u.ID)
 	return err
 }
 
 // listUpdatesOf adds the entries of a stack's updates that programs of earlier versions have started.
 func (tx *Tx) listUpdatesOf(stackID string) error {
-	_, err := tx.Exec(`UPDATE updates SET listed_in = (SELECT s.org_id FROM stacks s WHERE s.id = updates.stack_id)
+	_, err := tx.Exec(`UPDATE updates SET listed_in = (SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)
 		WHERE stack_id = $1 AND deployment_id = '' AND started_at > 0 AND preview = 0 AND listed_in = ''`, stackID)
 	return err
 }

@@ -3,7 +3,7 @@
 -- The organization in whose list of activity an update has an entry; '' if it has none: previews, updates that have not
 -- started, and updates of deployments that have entries of their own.
 ALTER TABLE updates ADD COLUMN listed_in TEXT NOT NULL DEFAULT '';
-UPDATE updates SET listed_in = (SELECT s.org_id FROM stacks s WHERE s.id = updates.stack_id)
+UPDATE updates SET listed_in = (SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)
 WHERE preview = 0 AND started_at > 0 AND (deployment_id = ''
     OR EXISTS (SELECT 1 FROM deployments d WHERE d.id = updates.deployment_id AND d.operation NOT IN ('update', 'destroy', 'refresh', 'remediate-drift')));
 CREATE INDEX updates_listed ON updates (listed_in, started_at, id, stack_id) WHERE listed_in <> '';
