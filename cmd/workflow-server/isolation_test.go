@@ -247,7 +247,7 @@ func browse(t *testing.T, address, token string) {
 		t.Fatalf("signing in: status %d, %s", status, text)
 	}
 	for _, path := range []string{
-		"/victim", "/victim/-/stacks", "/victim/-/deployments", "/victim/-/pools", "/victim/-/schedules", "/victim/-/audit", "/victim/-/settings", "/victim/-/settings/members",
+		"/victim", "/victim/-/stacks", "/victim/-/deployments", "/victim/-/pools", "/victim/-/schedules", "/victim/-/activity", "/victim/-/activity/calendar", "/victim/-/audit", "/victim/-/settings", "/victim/-/settings/members",
 		"/victim/-/settings/tokens", "/victim/-/settings/organization", "/victim/proj/" + mark + "stack", "/victim/proj/" + mark + "stack/resources", "/victim/proj/" + mark + "stack/settings",
 	} {
 		status, text := s.call("GET", path, nil)

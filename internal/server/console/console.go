@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"strings"
 
+	changelog "workflowagent/internal/server/activity"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/console/account"
 	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
+	"workflowagent/internal/server/console/auditlog"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/forges"
@@ -65,6 +67,7 @@ type Deps struct {
 	Drift         *drift.Service
 	Triggers      *triggers.Service
 	Audit         *audit.Service
+	Activity      *changelog.Service
 	Webhooks      *webhooks.Service
 	OIDC          *oidc.Service
 	Recovery      *recovery.Service
@@ -111,7 +114,8 @@ func New(d Deps) *page.Site {
 	})
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)
-	activity.Register(site, activity.Deps{Audit: d.Audit})
+	activity.Register(site, activity.Deps{Activity: d.Activity})
+	auditlog.Register(site, auditlog.Deps{Audit: d.Audit})
 	restore.Register(site, restore.Deps{Recovery: d.Recovery, Tokens: pools.Revoker{Identity: d.Identity, Pools: d.Pools}})
 	users.Register(site, users.Deps{Identity: d.Identity, SignIn: d.SignIn})
 	return site

@@ -36,7 +36,7 @@ var matrixRoutes = map[string][]string{
 	},
 	"home": {
 		"GET /{org}", "GET /{org}/{project}", "GET /{org}/-/stacks", "POST /{org}/-/stacks/star", "GET /{org}/-/deployments", "POST /{org}/-/deployments/cancel",
-		"GET /{org}/-/schedules", "GET /{org}/-/stacks/deleted", "POST /{org}/-/stacks/deleted/{deleted}/restore",
+		"GET /{org}/-/activity", "GET /{org}/-/activity/calendar", "GET /{org}/-/schedules", "GET /{org}/-/stacks/deleted", "POST /{org}/-/stacks/deleted/{deleted}/restore",
 	},
 	"see": {
 		"GET /{org}/-/pools", "GET /{org}/-/pools/{pool}", "GET /{org}/-/pools/{pool}/agents/{agent}", "GET /{org}/-/settings",
@@ -45,7 +45,7 @@ var matrixRoutes = map[string][]string{
 	"own team":      {"POST /{org}/-/settings/teams/{team}/edit", "POST /{org}/-/settings/teams/{team}/members"},
 	"team's stacks": {"POST /{org}/-/settings/teams/{team}/stacks"},
 	"administer": {
-		"POST /{org}/-/deployments/pause", "POST /{org}/-/deployments/resume", "GET /{org}/-/audit", "GET /{org}/-/audit/export",
+		"POST /{org}/-/deployments/pause", "POST /{org}/-/deployments/resume", "GET /{org}/-/audit", "GET /{org}/-/audit/export", "GET /{org}/-/settings/audit",
 		"GET /{org}/-/restore", "POST /{org}/-/restore/release", "POST /{org}/-/restore/revoke-tokens",
 		"POST /{org}/-/stacks/deleted/{deleted}/purge",
 		"GET /{org}/-/settings/organization", "POST /{org}/-/settings/organization/rename", "POST /{org}/-/settings/organization/delete",

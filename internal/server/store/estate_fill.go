@@ -219,8 +219,10 @@ func (db *DB) RepairEstate(ctx context.Context) (n int, err error) {
 		}
 		for _, id := range ids {
 			err := db.Write(ctx, scope.Set{{Level: scope.LevelStack, Key: id}}, func(tx *Tx) error {
-				_, err := tx.Exec(fillEstate(tx.Engine() == "postgres", "WHERE id = $1"), id)
-				return err
+				if _, err := tx.Exec(fillEstate(tx.Engine() == "postgres", "WHERE id = $1"), id); err != nil {
+					return err
+				}
+				return tx.listUpdatesOf(id)
 			})
 			if err != nil {
 				return n, err

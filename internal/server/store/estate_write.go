@@ -27,6 +27,7 @@ func (tx *Tx) updateStarted(u Update) error {
 		return nil
 	}
 	by, who, number, kind := u.RequestedBy, "", int64(0), u.Kind
+	listed := false // whether the entry of a deployment in the activity stands for the update
 	if u.DeploymentID != "" {
 		d, err := tx.runOf(u.DeploymentID)
 		if err != nil {
@@ -34,6 +35,12 @@ func (tx *Tx) updateStarted(u Update) error {
 		}
 		if d.ID != "" {
 			by, who, number, kind = d.RequestedBy, d.Requester, d.Version, string(d.Operation)
+			listed = d.Operation.Changes()
+		}
+	}
+	if !listed {
+		if err := tx.listUpdate(u); err != nil {
+			return err
 		}
 	}
 	return tx.changeEstate(u.StackID, func(e *Estate) {

@@ -53,6 +53,7 @@ func (tx *Tx) MoveStack(stackID, orgID string) error {
 		"UPDATE stacks SET created_by = '' WHERE id = $1 AND created_by NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
 		"UPDATE deployments SET org_id = $2 WHERE stack_id = $1",
 		"UPDATE jobs SET org_id = $2 WHERE stack_id = $1",
+		"UPDATE updates SET listed_in = $2 WHERE stack_id = $1 AND listed_in <> ''",
 		"DELETE FROM team_stacks WHERE stack_id = $1 AND team_id NOT IN (SELECT id FROM teams WHERE org_id = $2)",
 		"DELETE FROM collaborators WHERE stack_id = $1 AND user_id NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
 		"DELETE FROM stars WHERE stack_id = $1 AND user_id NOT IN (SELECT user_id FROM members WHERE org_id = $2)",

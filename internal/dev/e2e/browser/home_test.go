@@ -187,6 +187,32 @@ func TestHome(t *testing.T) {
 			t.Errorf("the page lacks %q: %s", want, texts)
 		}
 	}
+	w.activity(tb)
+}
+
+// activity opens the activity of the organization, with one click, and changes something while it is open.
+func (w *town) activity(tb *tab) {
+	tb.t.Helper()
+	tb.looks("/acme/-/activity/calendar", "calendar")
+	tb.looks("/acme/-/activity", "activity")
+	tb.window("/acme", "light", 1440, 900)
+	tb.click(".rail .nav a[href='/acme/-/activity']")
+	tb.wait("the activity is open", "document.querySelector('.l-act .row time')")
+	tb.measured(36)
+	const texts = "[...document.querySelectorAll('.l-act .say')].map((e) => e.textContent).join('\\n')"
+	before := evaluate[string](tb, texts)
+	for _, want := range []string{"failed to update " + hostile, "began to update", "created a schedule"} {
+		if !strings.Contains(strings.Join(strings.Fields(before), " "), want) {
+			tb.t.Errorf("the activity lacks %q: %s", want, before)
+		}
+	}
+	w.RunUpdate(consoletest.Update{Stack: "network/eu-west-1", Kind: "update", Message: "While it is open", Result: "succeeded"})
+	tb.wait("the open page counts the update", "document.querySelector('#activity-new')?.textContent.includes('1 new')")
+	if now := evaluate[string](tb, texts); now != before {
+		tb.t.Errorf("the rows have changed: %s, before %s", now, before)
+	}
+	tb.click("#activity-new a")
+	tb.wait("the update is in the list", "document.querySelector('.l-act .say')?.textContent.includes('While it is open')")
 }
 
 // TestStack opens the page of a stack in several states.

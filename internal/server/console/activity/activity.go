@@ -1,226 +1,281 @@
-// Package activity contains the pages of the audit log: of an organization and of the server.
+// Package activity contains the page of an organization's activity: updates, deployments, and the audit log.
 package activity
 
 import (
 	"cmp"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/activity"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/links"
-	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/stacks"
 )
 
-// Deps are the services behind the pages.
-type Deps struct{ Audit *audit.Service }
+// Deps are the services behind the page.
+type Deps struct{ Activity *activity.Service }
 
 type pages struct{ Deps }
 
-// Register registers the pages.
+// Register registers the page.
 func Register(site *page.Site, d Deps) {
 	p := &pages{d}
-	site.View("/{org}/-/audit", page.Admin, p.show)
-	site.Raw("/{org}/-/audit/export", page.Admin, p.export)
-	site.View("/-/server/audit", page.SiteAdmin, p.show)
-	site.Raw("/-/server/audit/export", page.SiteAdmin, p.export)
+	site.View("/{org}/-/activity", page.Belongs, p.show)
 }
 
-const (
-	pageSize = 50
-	// counted bounds the number of new entries that the page states.
-	counted = 100
-)
-
-// fields are the parameters of the filters.
-var fields = []string{"actor", "action", "subject", "way", "from", "to"}
-
-type list struct {
+// model is what the page shows. Its query is the view, which is the page's URL.
+type model struct {
+	activity.List
 	Org, Path string
-	Query     url.Values
-	Rows      []store.AuditEntry
-	Next      string
+	Query     activity.Query
+	Zone      *time.Location
+	// UTC reports that the visitor has chosen UTC and not the zone of the browser.
+	UTC bool
+	Now time.Time
+	// Since is the visitor's last visit before this one; zero without one, and on pages with a filter.
+	Since time.Time
 	// New is the number of entries that are newer than the list.
-	New      int64
-	Problem  string
-	Server   bool // whether the user may see the log of the server
-	Filtered bool
+	New     int
+	Problem string
+	Login   string
+	values  url.Values
 }
 
-// filter returns the entries that the parameters of a page select.
-func filter(v *page.Visit) (f store.AuditFilter, err error) {
-	f = store.AuditFilter{
-		OrgID: v.Org.ID, Actor: v.Query("actor"), Action: v.Query("action"), Subject: v.Query("subject"), Way: v.Query("way"), Limit: pageSize,
+// parameters are those of the page's URL.
+var parameters = []string{"part", "what", "who", "q", "stack", "action", "way", "days", "from", "to", "zone", "after"}
+
+func (p *pages) show(v *page.Visit) (view.Page, error) {
+	m := model{Org: v.Org.Name, Path: links.Path(v.Org.Name, "-", "activity"), Zone: v.Zone(), Now: time.Now(), Login: v.Who.User.Login, values: v.R.URL.Query()}
+	if m.UTC = m.values.Get("zone") == "UTC"; m.UTC {
+		m.Zone = time.UTC
 	}
-	if f.From, err = day(v.Query("from")); err != nil {
-		return f, err
+	org := v.Org.ID + "/"
+	out := view.Page{
+		Title: "Activity", Section: "activity", Layout: view.Own,
+		Live: []view.Topic{{Channel: deployments.Topic, About: org}, {Channel: stacks.Topic, About: org}, {Channel: audit.Topic, About: v.Org.ID}},
 	}
-	if f.Before, err = day(v.Query("to")); err != nil {
-		return f, err
+	err := p.read(v, &m)
+	if fault.KindOf(err) == fault.KindInvalid {
+		m.Problem, err = page.Sentence(err), nil
 	}
-	if !f.Before.IsZero() {
-		f.Before = f.Before.AddDate(0, 0, 1)
-	}
-	if f.UpTo, err = audit.ParsePosition(v.Query("upto")); err != nil {
-		return f, err
-	}
-	f.OlderThan, err = audit.ParsePosition(v.Query("after"))
-	return f, err
+	out.Bar = &view.Bar{Title: "Activity", Label: "Activity", Tabs: view.ActivityTabs(m.Org, ""), Actions: actions(m)}
+	out.Body, out.UpTo = body(m), m.Newest
+	return out, err
 }
 
-func day(text string) (time.Time, error) {
+func (p *pages) read(v *page.Visit, m *model) error {
+	var err error
+	m.Audit = v.Who.CanAdminOrg(v.Org.ID)
+	if m.Query, err = query(m.values, m.Zone, m.Now); err != nil {
+		return err
+	}
+	m.Query.UpTo = v.Query("upto")
+	if m.List, err = p.Activity.List(v.Context(), v.Who, v.Org.ID, m.Query); err != nil {
+		return err
+	}
+	if m.Query.UpTo != "" {
+		if m.New, err = p.Activity.New(v.Context(), v.Who, v.Org.ID, m.Query); err != nil {
+			return err
+		}
+	}
+	switch {
+	case m.filtered():
+	case m.Query.UpTo != "" || m.Query.After != "" || v.R.Header.Get("Sec-Purpose") != "": // open, a later page, or fetched in advance
+		m.Since, err = p.Activity.Since(v.Context(), v.Who, v.Org.ID)
+	default:
+		m.Since, err = p.Activity.Open(v.Context(), v.Who, v.Org.ID)
+	}
+	return err
+}
+
+// periods are the numbers of days that the page shows.
+var periods = []view.Option{{Value: "", Text: "Last 7 days"}, {Value: "1", Text: "Today"}, {Value: "2", Text: "Since yesterday"}, {Value: "30", Text: "Last 30 days"}, {Value: "90", Text: "Last 90 days"}, {Value: "all", Text: "Any time"}}
+
+var periodDays = map[string]int{"": 7, "1": 1, "2": 2, "30": 30, "90": 90}
+
+// query returns the query of a page's URL.
+func query(values url.Values, zone *time.Location, now time.Time) (activity.Query, error) {
+	q := activity.Query{
+		Part: activity.Part(values.Get("part")), What: activity.What(values.Get("what")), Who: values.Get("who"), Text: strings.TrimSpace(values.Get("q")),
+		Stack: strings.Trim(values.Get("stack"), "/ "), Action: values.Get("action"), Way: values.Get("way"), After: values.Get("after"),
+	}
+	from, err := day(values.Get("from"), zone)
+	if err != nil {
+		return q, err
+	}
+	to, err := day(values.Get("to"), zone)
+	if err != nil {
+		return q, err
+	}
+	if !to.IsZero() {
+		to = to.AddDate(0, 0, 1)
+	}
+	q.Since, q.Before = from, to
+	if days, ok := periodDays[values.Get("days")]; ok && from.IsZero() && to.IsZero() {
+		q.Since = midnight(now, zone).AddDate(0, 0, 1-days)
+	}
+	return q, nil
+}
+
+func day(text string, zone *time.Location) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	t, err := time.Parse(time.DateOnly, text)
+	t, err := time.ParseInLocation(time.DateOnly, text, zone)
 	if err != nil {
 		return t, fault.Invalid("A date must have the form 2026-01-31.")
 	}
 	return t, nil
 }
 
-func pathOf(v *page.Visit) string {
-	if v.Org.ID == "" {
-		return "/-/server/audit"
-	}
-	return links.Path(v.Org.Name, "-", "audit")
+// midnight returns the beginning of the day of a time.
+func midnight(t time.Time, zone *time.Location) time.Time {
+	year, month, day := t.In(zone).Date()
+	return time.Date(year, month, day, 0, 0, 0, 0, zone)
 }
 
-// show shows the log up to the entry that was the newest when the user opened the page, so that new
-// entries never move it.
-func (p *pages) show(v *page.Visit) (view.Page, error) {
-	l := list{Org: v.Org.Name, Path: pathOf(v), Query: url.Values{}, Server: v.Who.CanAdminServer()}
-	for _, name := range fields {
-		if value := v.Query(name); value != "" {
-			l.Query.Set(name, value)
-			l.Filtered = true
+// with returns the URL of the page with other values of parameters, in turn their names and values; "" removes one. It
+// is on the first page of the list.
+func (m model) with(change ...string) string {
+	values := url.Values{}
+	for name, list := range m.values {
+		if slices.Contains(parameters, name) && name != "after" && list[0] != "" {
+			values[name] = list[:1]
 		}
 	}
-	out := view.Page{
-		Title: "Audit log", Section: "activity", Bar: &view.Bar{Title: "Audit log", Actions: actions(l)},
-		Live: []view.Topic{{Channel: audit.Topic, About: cmp.Or(v.Org.ID, audit.ServerPayload)}},
-	}
-	if v.Org.ID == "" {
-		out.Section, out.Tabs, out.Bar.Title = "server", view.ServerTabs("audit"), "Audit log of the server"
-	}
-	f, err := filter(v)
-	if err != nil {
-		if fault.KindOf(err) != fault.KindInvalid {
-			return out, err
-		}
-		l.Problem = err.Error()
-		out.Body = content(l)
-		return out, nil
-	}
-	rows, more, err := p.Audit.List(v.Context(), v.Who, f)
-	if err != nil {
-		return out, err
-	}
-	if len(rows) > 0 && f.UpTo.ID == "" {
-		q := l.query("upto", audit.Position(rows[0]))
-		return out, page.GoTo(l.Path + "?" + q)
-	}
-	l.Rows = rows
-	if more {
-		q := l.with("upto", v.Query("upto"))
-		q.Set("after", audit.Position(rows[len(rows)-1]))
-		l.Next = l.Path + "?" + q.Encode()
-	}
-	fresh := f
-	fresh.NewerThan, fresh.UpTo, fresh.OlderThan, fresh.Limit = f.UpTo, store.AuditEntry{}, store.AuditEntry{}, counted
-	if f.UpTo.ID != "" || len(rows) == 0 {
-		if l.New, err = p.Audit.Count(v.Context(), v.Who, fresh); err != nil {
-			return out, err
+	for i := 0; i+1 < len(change); i += 2 {
+		if change[i+1] == "" {
+			values.Del(change[i])
+		} else {
+			values.Set(change[i], change[i+1])
 		}
 	}
-	out.Body = content(l)
-	return out, nil
+	if len(values) == 0 {
+		return m.Path
+	}
+	return m.Path + "?" + values.Encode()
 }
 
-// export sends all selected entries as a file.
-func (p *pages) export(w http.ResponseWriter, v *page.Visit) error {
-	f, err := filter(v)
-	if err != nil {
-		return err
-	}
-	write, kind, name := p.Audit.WriteCSV, "text/csv; charset=utf-8", "audit.csv"
-	if v.Query("format") == "json" {
-		write, kind, name = p.Audit.WriteJSON, "application/x-ndjson", "audit.jsonl"
-	}
-	// The reader's rights are checked before the response begins.
-	first := f
-	first.Limit = 1
-	if _, _, err := p.Audit.List(v.Context(), v.Who, first); err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	return write(v.Context(), w, v.Who, f)
-}
-
-func (l list) with(name, value string) url.Values {
-	q := url.Values{}
-	for k, v := range l.Query {
-		q[k] = slices.Clone(v)
-	}
-	q.Set(name, value)
-	return q
-}
-
-func (l list) query(name, value string) string { return l.with(name, value).Encode() }
-
-func (l list) exportPath(format string) string {
-	return l.Path + "/export?" + l.query("format", format)
-}
-
-// newest is the path of the list that begins with the newest entry.
-func (l list) newest() string {
-	if len(l.Query) == 0 {
-		return l.Path
-	}
-	return l.Path + "?" + l.Query.Encode()
-}
-
-func (l list) newText() string {
-	if l.New >= counted {
-		return fmt.Sprintf("%d or more new entries", counted)
-	}
-	if l.New == 1 {
-		return "1 new entry"
-	}
-	return fmt.Sprintf("%d new entries", l.New)
-}
-
-func actionOptions() []view.Option {
-	return view.Options("Any action", audit.Actions())
-}
-
-func wayOptions() []view.Option {
-	return view.Options("Any way", audit.Ways())
-}
-
-// detail returns the detail of an entry as a line.
-func detail(e store.AuditEntry) string {
-	var values map[string]any
-	if json.Unmarshal([]byte(e.Detail), &values) != nil {
-		return e.Detail
-	}
-	parts := make([]string, 0, len(values))
-	for k, v := range values {
-		if v != nil {
-			parts = append(parts, fmt.Sprintf("%s: %v", k, v))
+// others returns the parameters besides the named ones, in turn their names and values.
+func (m model) others(except ...string) []view.Option {
+	var list []view.Option
+	for _, name := range parameters {
+		if value := m.values.Get(name); value != "" && name != "after" && !slices.Contains(except, name) {
+			list = append(list, view.Option{Value: name, Text: value})
 		}
 	}
-	slices.Sort(parts)
-	if e.Names != "" {
-		parts = append(parts, e.Names)
+	return list
+}
+
+// filtered reports whether the page shows only a part of the entries of its period.
+func (m model) filtered() bool {
+	return slices.ContainsFunc([]string{"part", "what", "who", "q", "stack", "action", "way", "from", "to"}, func(name string) bool { return m.values.Get(name) != "" })
+}
+
+// option is a value of a parameter, as a link of a menu.
+type option struct {
+	Text, Href string
+	Current    bool
+}
+
+// menu returns the options of a parameter, and the text of the current one.
+func (m model) menu(name string, texts []view.Option) (text string, list []option) {
+	current := m.values.Get(name)
+	text = texts[0].Text
+	for _, o := range texts {
+		list = append(list, option{o.Text, m.with(name, o.Value), o.Value == current})
+		if o.Value == current {
+			text = o.Text
+		}
 	}
-	return strings.Join(parts, ", ")
+	return text, list
+}
+
+var kinds = []view.Option{
+	{Text: "Any kind"}, {Value: string(activity.Updates), Text: "Updates"}, {Value: string(activity.Destroys), Text: "Destroys"}, {Value: string(activity.Refreshes), Text: "Refreshes"},
+	{Value: string(activity.FoundDrift), Text: "Drift"}, {Value: string(activity.ByCLI), Text: "From the CLI"}, {Value: string(activity.ByDeployment), Text: "Deployments"},
+}
+
+// moreText says what the filters select for which the bar has no room.
+func (m model) moreText() string {
+	var parts []string
+	for _, o := range kinds[1:] {
+		if o.Value == string(m.Query.What) {
+			parts = append(parts, o.Text)
+		}
+	}
+	for _, text := range []string{m.Query.Stack, m.Query.Action, m.Query.Way} {
+		if text != "" {
+			parts = append(parts, text)
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "Filter")
+}
+
+func (m model) periods() (string, []option) {
+	text, list := m.menu("days", periods)
+	if from, to := m.values.Get("from"), m.values.Get("to"); from != "" || to != "" {
+		text = strings.TrimSpace(cmp.Or(from, "…") + " to " + cmp.Or(to, "today"))
+		for i := range list {
+			list[i].Current = false
+		}
+	}
+	for i, o := range periods {
+		list[i].Href = m.with("days", o.Value, "from", "", "to", "")
+	}
+	return text, list
+}
+
+func (m model) zones() (string, []option) {
+	return m.menu("zone", []view.Option{{Text: "Local time"}, {Value: "UTC", Text: "UTC"}})
+}
+
+// maxPeople bounds the people of the menu.
+const maxPeople = 40
+
+// people returns who made the newest changes.
+func (m model) people() (string, []option) {
+	names := map[string]string{}
+	if m.Query.Who != "" {
+		names[m.Query.Who] = m.Query.Who
+	}
+	for _, e := range slices.Concat(m.Whole, m.Entries) {
+		if login := e.Login(); login != "" && (names[login] == "" || names[login] == login) && (len(names) < maxPeople || names[login] != "") {
+			names[login] = e.By()
+		}
+	}
+	texts := []view.Option{{Text: "anyone"}}
+	for login, name := range names {
+		texts = append(texts, view.Option{Value: login, Text: name})
+	}
+	slices.SortFunc(texts[1:], func(a, b view.Option) int {
+		return cmp.Or(strings.Compare(strings.ToLower(a.Text), strings.ToLower(b.Text)), strings.Compare(a.Value, b.Value))
+	})
+	text, list := m.menu("who", texts)
+	return "Who: " + text, list
+}
+
+// newest is the page that begins with the newest entry.
+func (m model) newest() string { return m.with() }
+
+func (m model) next() string {
+	if m.Next == "" {
+		return ""
+	}
+	to := m.with()
+	return to + map[bool]string{true: "&", false: "?"}[strings.Contains(to, "?")] + "after=" + url.QueryEscape(m.Next)
+}
+
+// first is the first page, unless this is it.
+func (m model) first() string {
+	if m.Query.After == "" {
+		return ""
+	}
+	return m.with()
 }

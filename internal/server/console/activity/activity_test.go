@@ -1,201 +1,204 @@
 package activity_test
 
 import (
-	"cmp"
-	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"html"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 )
 
+const path = "/acme/-/activity"
+
+const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(2)>` + "\u202egnp.exe"
+
+type m = map[string]any
+
 var (
-	body = regexp.MustCompile(`(?s)<tbody>.*?</tbody>`)
-	rows = regexp.MustCompile(`(?s)<tr>.*?</tr>`)
 	tags = regexp.MustCompile(`(?s)<[^>]*>`)
-	next = regexp.MustCompile(`href="([^"]+)" rel="next"`)
+	rows = regexp.MustCompile(`(?s)<div class="row" role="row">.*?</time>`)
+	upto = regexp.MustCompile(`data-upto="([^"]*)"`)
 )
 
-// reader opens the audit log of the organization.
-type reader struct {
-	*consoletest.Server
-	t       *testing.T
-	browser *consoletest.Browser
+func plain(body string) string {
+	return strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(body, " "))), " ")
 }
 
-const log = "/acme/-/audit"
-
-// open returns a page of the log. The page redirects to one that new entries do not move.
-func (r *reader) open(path string) consoletest.Page {
-	r.t.Helper()
-	p := r.browser.Get(path)
-	if to := p.Location(); to != "" {
-		p = r.browser.Get(to)
-	}
+// get returns a page.
+func get(t *testing.T, b *consoletest.Browser, path string) consoletest.Page {
+	t.Helper()
+	p := b.Get(path)
 	if p.Status != http.StatusOK {
-		r.t.Fatalf("GET %s: status %d: %s", path, p.Status, p.Body)
+		t.Fatalf("GET %s: status %d: %s", path, p.Status, plain(p.Body))
 	}
 	return p
 }
 
 // entries returns the texts of a page's rows.
 func entries(p consoletest.Page) (texts []string) {
-	for _, row := range rows.FindAllString(body.FindString(p.Body), -1) {
-		texts = append(texts, strings.Join(strings.Fields(html.UnescapeString(tags.ReplaceAllString(row, " "))), " "))
+	for _, row := range rows.FindAllString(p.Body, -1) {
+		texts = append(texts, plain(row))
 	}
 	return texts
 }
 
-// tag changes a tag of the stack as a user.
-func (r *reader) tag(token, value string) {
-	r.t.Helper()
-	if status, text := r.APIAs(token, http.MethodPatch, "/api/stacks/acme/web/prod/tags", map[string]string{"team": value}, nil); status >= http.StatusMultipleChoices {
-		r.t.Fatalf("changing a tag: status %d: %s", status, text)
-	}
-}
-
-func newReader(t *testing.T) *reader {
-	t.Helper()
+// TestPage shows what the CLI and the API have changed, to callers with several rights.
+func TestPage(t *testing.T) {
 	s := consoletest.New(t)
+	admin := s.SignIn()
 	s.Stack("web", "prod")
-	return &reader{s, t, s.SignIn()}
-}
+	s.Stack("db", "prod")
+	s.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "update", Message: "Move checkout", Changes: m{"create": 3, "delete": 1}, Result: "succeeded"})
+	s.RunUpdate(consoletest.Update{Stack: "db/prod", Kind: "destroy", Message: "Nobody needs it", Changes: m{"delete": 2}, Result: "failed"})
+	s.RunUpdate(consoletest.Update{Stack: "db/prod", Kind: "update", DryRun: true, Message: "Only a preview", Result: "succeeded"})
+	s.API(http.MethodPost, "/api/stacks/acme/web/prod/tags", m{"name": "team", "value": "blue"}, nil)
 
-// TestEntries reads what the log says about changes, and selects some of them by actor and action.
-func TestEntries(t *testing.T) {
-	r := newReader(t)
-	r.API(http.MethodPatch, "/api/orgs/acme", map[string]int{"setDefaultStackPermission": 102}, nil)
-	ada := r.AddUser("ada", "member")
-	r.tag(ada, "blue")
-	r.tag(r.Token, "red")
-	all := entries(r.open(log))
-	if len(all) < 4 || !strings.HasSuffix(all[0], "UTC admin stack.tags-changed acme/web/prod stack 127.0.0.1 api team: changed") ||
-		!strings.HasSuffix(all[1], "UTC ada stack.tags-changed acme/web/prod stack 127.0.0.1 api team: added") {
-		t.Errorf("the log begins with %q", all[:min(4, len(all))])
-	}
-	if strings.Contains(strings.Join(all, ""), "blue") {
-		t.Errorf("the log contains the value of a tag: %q", all)
-	}
-	selected := func(query string) []string {
-		t.Helper()
-		return entries(r.open(log + "?" + query))
-	}
-	byAda := selected("actor=ada")
-	if len(byAda) != 1 || !slices.Contains(all, byAda[0]) {
-		t.Errorf("ada's entries: %q", byAda)
-	}
-	if got := selected("action=stack.tags-changed"); len(got) != 2 || !slices.Equal(got, all[:2]) {
-		t.Errorf("the changes of tags: %q", got)
-	}
-	created := selected("action=stack.created&actor=admin&subject=WEB&way=api")
-	if len(created) != 1 || !strings.Contains(created[0], "web/prod") {
-		t.Errorf("the created stacks: %q", created)
-	}
-	for _, none := range []string{"actor=ada&action=stack.created", "actor=nemo", "to=2001-01-31", "from=2999-01-01"} {
-		if got := selected(none); len(got) != 0 || !r.open(log+"?"+none).Contains("No entry matches the filters.") {
-			t.Errorf("%s selects %q, want none", none, got)
+	p := get(t, admin, path)
+	list := strings.Join(entries(p), "\n")
+	for _, want := range []string{
+		"changed tags team: added web/ prod", "failed to destroy Nobody needs it db/ prod −2 from the CLI", "updated Move checkout web/ prod +3 −1 from the CLI", "created the stack",
+	} {
+		if !strings.Contains(list, want) {
+			t.Errorf("the page lacks %q: %s", want, list)
 		}
 	}
-	if p := r.open(log + "?from=soon"); !p.Contains("A date must have the form 2026-01-31.") {
-		t.Errorf("an invalid date: %s", p.Body)
+	if strings.Contains(list, "preview") || !p.Contains(`href="/acme/web/prod/updates/1"`, "Deletes and replaces <b>2</b>", "Settings and access <b>4</b>", `href="/acme/-/settings/audit"`, " by 1 person") {
+		t.Errorf("the page: %s", p.Body)
 	}
-	if p := r.SignInWith(ada).Get(log); p.Status != http.StatusForbidden {
-		t.Errorf("a member reads the log: status %d, want 403", p.Status)
+	for query, want := range map[string]string{
+		"?part=deletes": "destroy", "?part=access&action=stack.tags-changed": "changed tags", "?q=needs+NOBODY": "destroy", "?stack=web/prod&what=update": "checkout", "?what=destroy": "destroy",
+	} {
+		if got := entries(get(t, admin, path+query)); len(got) < 1 || len(got) > 2 || !strings.Contains(strings.Join(got, ""), want) {
+			t.Errorf("%s shows %q", query, got)
+		}
+	}
+	for query, want := range map[string]string{
+		"?q=nemo": "No change found", "?from=soon&part=access": "A date must have the form 2026-01-31.", "?part=x": "no part of the activity", "?after=x": "not valid",
+		"?from=2001-01-01&to=2001-01-02&part=access": "No change found", "?part=access&from=" + time.Now().UTC().Add(-24*time.Hour).Format(time.DateOnly): "changed tags",
+	} {
+		if got := plain(get(t, admin, path+query).Body); !strings.Contains(got, want) {
+			t.Errorf("%s lacks %q: %s", query, want, got)
+		}
+	}
+
+	// Others see neither the audit log nor stacks without permission, also not in numbers and people.
+	guest := s.SignInWith(s.AddUser("guest", "stack-collaborator"))
+	if p := get(t, guest, path); !p.Contains("No change in this time") || strings.Contains(p.Body, "<b>") {
+		t.Errorf("a guest sees %s", plain(p.Body))
+	}
+	s.API(http.MethodPut, "/api/stacks/acme/web/prod/collaborators/guest", m{"permission": 101}, nil)
+	p = get(t, guest, path)
+	if got := entries(p); len(got) != 1 || !strings.Contains(got[0], "Move checkout") || !p.Contains("Deletes and replaces <b>1</b>") {
+		t.Errorf("a guest with a permission sees %q: %s", got, plain(p.Body))
+	}
+	if strings.Contains(p.Body, "Settings and access") || strings.Contains(p.Body, "Download") {
+		t.Error("a guest is offered the audit log")
+	}
+	if p := guest.Get(path + "?part=access"); p.Status != http.StatusForbidden {
+		t.Errorf("a guest reads the audit log: status %d", p.Status)
 	}
 }
 
-// TestReads shows an entry that stands for several reads, and downloads it.
-func TestReads(t *testing.T) {
-	r := newReader(t)
-	first := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
-	err := r.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
-		o, err := tx.OrganizationByName("acme")
+// TestNew opens a page, after which entries are added, and opens it again.
+func TestNew(t *testing.T) {
+	s := consoletest.New(t)
+	admin := s.SignIn()
+	s.Stack("web", "prod")
+	first := get(t, admin, path)
+	at := upto.FindStringSubmatch(first.Body)
+	if at == nil || strings.Contains(first.Body, "last visit") {
+		t.Fatalf("the first page: %s", first.Body)
+	}
+	for range 2 {
+		s.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "update", Message: "Later", Result: "succeeded"})
+	}
+	open := get(t, admin, path+"?upto="+at[1])
+	if got, want := entries(open), entries(first); strings.Join(got, "\n") != strings.Join(want, "\n") || !open.Contains(">2 new</a>") {
+		t.Errorf("the open page shows %q, want %q and 2 new: %s", got, want, open.Body)
+	}
+	// The user comes back after an hour.
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE activity_visits SET opened_at = opened_at - 3600000000")
+		return err
+	}))
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE audit_entries SET at = at - 7200000000")
+		return err
+	}))
+	for range 2 { // the marker stays while the visit lasts
+		p := get(t, admin, path)
+		before, after, ok := strings.Cut(plain(p.Body), "New since your last visit at")
+		if !ok || strings.Count(before, "Later") != 2 || !strings.Contains(after, "created the stack") {
+			t.Errorf("the marker has the wrong place: %s", plain(p.Body))
+		}
+	}
+	if p := get(t, admin, path+"?what=update"); strings.Contains(p.Body, "last visit") {
+		t.Error("a list with a filter has the marker")
+	}
+}
+
+// TestHostileText shows texts that would break out of HTML, and those that change the direction of writing.
+func TestHostileText(t *testing.T) {
+	s := consoletest.New(t)
+	admin := s.SignIn()
+	s.Stack("web", "prod")
+	s.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "update", Message: hostile, Result: "succeeded"})
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		org, err := tx.OrganizationByName("acme")
 		if err != nil {
 			return err
 		}
-		for i := range 3 {
-			err = cmp.Or(err, tx.CountRead(store.AuditEntry{
-				ID: "read", OrgID: o.ID, At: first.Add(time.Duration(i) * time.Minute), ActorKind: "user", Actor: "ada", Action: string(audit.StateExported),
-				SubjectKind: "stack", Subject: "acme/web/prod", Address: fmt.Sprintf("192.0.2.%d", 1+i/2), Way: "api", Detail: "{}", Names: fmt.Sprintf("version %d", 1+i/2),
-			}))
+		return tx.InsertAuditEntry(store.AuditEntry{
+			ID: "x", OrgID: org.ID, At: time.Now(), ActorKind: hostile, Actor: hostile, Action: hostile, SubjectKind: hostile, Subject: hostile, Address: hostile, Way: hostile,
+			Detail: fmt.Sprintf("{%q: %q}", "x", "</div><script>"), Names: hostile,
+		})
+	}))
+	for _, query := range []string{"", "?part=access", "?q=%3Cscript%3E", "?who=%3Cscript%3E", "?stack=%22%3E%3Cscript%3E", "?part=access&action=%3Cscript%3E&way=%22%3E%3Cscript%3E", "?part=%3Cscript%3E"} {
+		p := get(t, admin, path+query)
+		for _, bad := range []string{"<script>alert", "<script>\"", "\"><script>", "<img", "\u202e"} {
+			if strings.Contains(p.Body, bad) {
+				t.Errorf("%q contains %q", query, bad)
+			}
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	query := "?action=" + string(audit.StateExported)
-	const want = "2100-01-02 03:04:05 UTC until 2100-01-02 03:06:05 UTC ada stack.state-exported 3 times acme/web/prod stack 192.0.2.1, 192.0.2.2 api version 1, version 2"
-	if got := entries(r.open(log + query)); len(got) != 1 || got[0] != want {
-		t.Errorf("the log shows %q, want %q", got, want)
-	}
-	for format, want := range map[string]string{
-		"csv":  "{},3,2100-01-02T03:06:05Z,\"version 1, version 2\"\n",
-		"json": `"count":3,"detail":{},"id":"read","lastTime":"2100-01-02T03:06:05Z","names":"version 1, version 2"`,
-	} {
-		if p := r.browser.Get(log + "/export" + query + "&format=" + format); !strings.Contains(p.Body, want) {
-			t.Errorf("the download is %s, want %s", p.Body, want)
-		}
+	if p := get(t, admin, path); !p.Contains("&lt;script&gt;alert(1)") {
+		t.Errorf("the page lacks the texts: %s", plain(p.Body))
 	}
 }
 
-// TestPages reads a log of several pages while it grows: no entry is missing or repeated.
-func TestPages(t *testing.T) {
-	r := newReader(t)
-	const changes = 70
-	for i := range changes {
-		r.tag(r.Token, fmt.Sprintf("value-%d", i))
-	}
-	const query = "?action=stack.tags-changed"
-	first := r.open(log + query)
-	r.tag(r.Token, "later")
-	m := next.FindStringSubmatch(first.Body)
-	if m == nil {
-		t.Fatalf("the first page has no next one: %s", first.Body)
-	}
-	second := r.open(html.UnescapeString(m[1]))
-	if a, b := len(entries(first)), len(entries(second)); a != 50 || b != changes-50 {
-		t.Errorf("the pages have %d and %d entries, want 50 and %d", a, b, changes-50)
-	}
-	if next.MatchString(second.Body) {
-		t.Error("the last page has a next one")
-	}
-	if !second.Contains("1 new entry") {
-		t.Errorf("the second page does not report the new entry: %s", second.Body)
-	}
-	if n := len(entries(r.open(log + query))); n != 50 {
-		t.Errorf("the newest page has %d entries, want 50", n)
-	}
-
-	// A download contains the selected entries of all pages.
-	p := r.browser.Get(log + "/export" + query + "&format=csv")
-	records, err := csv.NewReader(strings.NewReader(p.Body)).ReadAll()
-	if err != nil || len(records) != changes+2 || p.Header.Get("Content-Disposition") != `attachment; filename="audit.csv"` {
-		t.Errorf("the CSV file has %d records, %v, %q; want a header and %d entries", len(records), err, p.Header.Get("Content-Disposition"), changes+1)
-	}
-	p = r.browser.Get(log + "/export?actor=nemo&format=json")
-	if p.Status != http.StatusOK || p.Body != "" {
-		t.Errorf("a file without entries: status %d, %q", p.Status, p.Body)
-	}
-	p = r.browser.Get(log + "/export" + query + "&format=json")
-	lines := strings.Split(strings.TrimSpace(p.Body), "\n")
-	for _, line := range lines {
-		var entry map[string]any
-		if err := json.Unmarshal([]byte(line), &entry); err != nil || !strings.Contains(line, "stack.tags-changed") {
-			t.Fatalf("the line %q of the JSON file: %v", line, err)
+// TestPhrases says in words what each action of an organization did.
+func TestPhrases(t *testing.T) {
+	s := consoletest.New(t)
+	admin := s.SignIn()
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		org, err := tx.OrganizationByName("acme")
+		if err != nil {
+			return err
+		}
+		for i, kind := range []string{"token", "user", "team", "issuer", "webhook", "integration", "pool", "agent", "organization", "thing"} {
+			e := store.AuditEntry{ID: fmt.Sprint("x", i), OrgID: org.ID, At: time.Now(), ActorKind: "server", Actor: "server", Action: string(audit.TokenCreated), SubjectKind: kind, SubjectID: "id", Subject: "the-" + kind, Way: audit.WayServer, Detail: `{"role":"admin"}`, Reads: int64(i % 2 * 3), LastAt: time.Now()}
+			if err := tx.InsertAuditEntry(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	p := get(t, admin, path+"?part=access")
+	list := strings.Join(entries(p), "\n")
+	for _, want := range []string{"The server made a token the-token (role: admin) Tokens by the server", "role: admin the-pool", "role: admin, 3 times until", "Settings", "until"} {
+		if !strings.Contains(list, want) {
+			t.Errorf("the page lacks %q: %s", want, list)
 		}
 	}
-	if len(lines) != changes+1 {
-		t.Errorf("the JSON file has %d lines, want %d", len(lines), changes+1)
+	if !p.Contains(`href="/acme/-/pools/id"`, `href="/acme/-/settings/teams"`) {
+		t.Error("the objects are no links")
 	}
 }

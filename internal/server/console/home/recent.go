@@ -3,56 +3,19 @@ package home
 import (
 	"strconv"
 
-	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/console/deeds"
 	"workflowagent/internal/server/stacks/estate"
-	"workflowagent/internal/server/store"
-	"workflowagent/internal/server/vcs"
 )
 
-// verbs say what a run did, by its kind, and what it failed to do.
-var verbs = map[string]struct{ did, failed string }{
-	"update":          {"updated", "failed to update"},
-	"destroy":         {"destroyed", "failed to destroy"},
-	"refresh":         {"refreshed", "failed to refresh"},
-	"import":          {"imported", "failed to import"},
-	"rename":          {"renamed", "failed to rename"},
-	"detect-drift":    {"checked for drift and updated", "checked for drift and failed"},
-	"remediate-drift": {"remediated drift", "failed to remediate drift"},
-}
-
 // did says what a change did, after the name of who did it.
-func did(c estate.Change) string {
-	v, ok := verbs[c.LastKind]
-	switch {
-	case c.LastResult == store.RunCancelled:
-		return "cancelled " + c.LastKind
-	case !ok:
-		return c.LastKind
-	case c.LastResult == store.RunFailed:
-		return v.failed
-	default:
-		return v.did
-	}
-}
+func did(c estate.Change) string { return deeds.Did(c.LastKind, c.LastResult) }
 
 // who names who made a change: a user, or what started the deployment.
-func who(c estate.Change) string {
-	if by := c.By(); by != "" {
-		return by
-	}
-	switch c.Initiator {
-	case "schedule":
-		return "Schedule"
-	case vcs.InitiatorPush, vcs.InitiatorTag:
-		return "Push"
-	case vcs.InitiatorPull, vcs.InitiatorReview:
-		return "Pull request"
-	case "":
-		return "A token"
-	default:
-		return "The server"
-	}
+func who(c estate.Change) string { return deeds.Who(c.By(), c.Initiator) }
+
+// origin returns the icon and the words for what started a run.
+func origin(c estate.Change) (icon, text string) {
+	return deeds.Origin(c.LastDeployment > 0, c.Initiator)
 }
 
 // message returns what a change is about: the message of its client, or its number.
@@ -64,28 +27,5 @@ func message(c estate.Change) string {
 		return "#" + strconv.FormatInt(c.LastDeployment, 10)
 	default:
 		return "version " + strconv.FormatInt(c.LastVersion, 10)
-	}
-}
-
-// origin returns the icon and the words for what started a run.
-func origin(c estate.Change) (icon, text string) {
-	if c.LastDeployment == 0 {
-		return "terminal", "from the CLI"
-	}
-	switch c.Initiator {
-	case "":
-		return "deploys", "deployment"
-	case deployments.InitiatorConsole:
-		return "click", "started in the console"
-	case "schedule":
-		return "clock", "started by a schedule"
-	case vcs.InitiatorPush, vcs.InitiatorTag:
-		return "push", "started by a push"
-	case vcs.InitiatorPull, vcs.InitiatorReview:
-		return "pr", "pull request"
-	case "webhook":
-		return "hook", "started by a webhook"
-	default:
-		return "terminal", "started by " + view.Initiator(c.Initiator)
 	}
 }

@@ -72,6 +72,8 @@ func Register(site *page.Site, d Deps) {
 	site.Action(base+"/tokens", page.Fresh(admin), p.createToken)
 	site.Action(base+"/tokens/{token}/revoke", admin, p.revokeToken)
 
+	site.View(base+"/audit", admin, p.audit)
+
 	const issuer = base + "/issuers/{issuer}"
 	site.View(base+"/issuers", admin, p.issuers)
 	site.Action(base+"/issuers", page.Fresh(admin), p.registerIssuer)
@@ -152,6 +154,7 @@ var parts = []struct {
 	{"issuers", "Issuers", true},
 	{"webhooks", "Webhooks", true},
 	{"integrations", "Integrations", true},
+	{"audit", "Audit log", true},
 	{"organization", "Name and end", true},
 }
 

@@ -147,7 +147,7 @@ func (s *Site) shell(v *Visit) (view.Shell, error) {
 	shell.Org = org.Name
 	shell.Member, shell.Admin = org.ID != "" && v.Who.CanReadOrg(org.ID), org.ID != "" && v.Who.CanAdminOrg(org.ID)
 	for _, o := range v.orgs {
-		shell.Orgs = append(shell.Orgs, view.OrgLink{Name: o.Name, Member: v.Who.CanReadOrg(o.ID), Admin: v.Who.CanAdminOrg(o.ID)})
+		shell.Orgs = append(shell.Orgs, view.OrgLink{Name: o.Name, Member: v.Who.CanReadOrg(o.ID)})
 	}
 	if c, err := v.R.Cookie(ThemeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
 		shell.Theme = c.Value

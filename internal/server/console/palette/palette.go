@@ -59,10 +59,10 @@ func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
 		if o.Name != v.Query("org") {
 			continue
 		}
-		for _, s := range view.Sections(v.Who.CanReadOrg(o.ID), v.Who.CanAdminOrg(o.ID)) {
+		for _, s := range view.Sections(v.Who.CanReadOrg(o.ID)) {
 			items = append(items, item{Text: s.Text, Kind: "page", Href: s.Path(o.Name)})
 		}
-		items = append(items, item{Text: "Schedules", Kind: "page", Href: links.Path(o.Name, "-", "schedules")})
+		items = append(items, item{Text: "Calendar", Kind: "page", Href: links.Path(o.Name, "-", "activity", "calendar")})
 		more, err := p.of(v, o, words)
 		if err != nil {
 			return err

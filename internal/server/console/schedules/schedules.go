@@ -1,92 +1,78 @@
-// Package schedules contains the page with the schedules of all stacks of an organization, as a list
-// and as a calendar.
+// Package schedules contains the calendar of an organization's schedules, a tab of its activity.
 package schedules
 
 import (
+	"net/http"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/triggers"
 )
-
-// shown is the number of schedules on a page of the list.
-const shown = 50
 
 type pages struct{ triggers *triggers.Service }
 
 // Register registers the page.
 func Register(site *page.Site, t *triggers.Service) {
-	site.View("/{org}/-/schedules", page.Belongs, (&pages{t}).show)
+	site.View("/{org}/-/activity/calendar", page.Belongs, (&pages{t}).show)
+	site.Raw("/{org}/-/schedules", page.Belongs, moved)
 }
 
-// model is the page. Either the list or the calendar is set.
+// moved sends visitors of the list of schedules, which had a page of its own, to the calendar.
+func moved(_ http.ResponseWriter, v *page.Visit) error {
+	to := links.Path(v.Org.Name, "-", "activity", "calendar")
+	if q := v.Query("q"); q != "" {
+		to += "?q=" + url.QueryEscape(q)
+	}
+	return page.GoTo(to)
+}
+
+// model is the page.
 type model struct {
 	triggers.Overview
-	Org, Path   string
-	Calendar    bool
-	Kind, Q     string
-	First, Next string // paths of other pages
-	Days        []day
-	Now         time.Time
-	Times       *triggers.Calendar
+	Org, Path string
+	Kind, Q   string
+	Zone      *time.Location
+	Now       time.Time
+	week
+	Next []upcoming
 }
 
 var kinds = []view.Option{
-	{Text: "any"},
-	{Value: string(store.CustomSchedule), Text: "operations"},
-	{Value: string(store.DriftSchedule), Text: "drift detection"},
-	{Value: string(store.TTLSchedule), Text: "destroy once"},
+	{Text: "Any schedule"},
+	{Value: string(store.CustomSchedule), Text: "Operations"},
+	{Value: string(store.DriftSchedule), Text: "Drift detection"},
+	{Value: string(store.TTLSchedule), Text: "Destroy once"},
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
-	m := model{Org: v.Org.Name, Path: links.Path(v.Org.Name, "-", "schedules"), Kind: v.Query("kind"), Q: v.Query("q"), Calendar: v.Query("view") == "calendar", Now: time.Now().UTC(), Times: &triggers.Calendar{}}
-	f := store.OrgScheduleFilter{OrgID: v.Org.ID, Kind: store.ScheduleKind(m.Kind), Contains: m.Q, Limit: shown}
-	if m.Calendar {
-		f.Active, f.Limit = true, inCalendar
-	}
+	m := model{Org: v.Org.Name, Path: links.Path(v.Org.Name, "-", "activity", "calendar"), Kind: v.Query("kind"), Q: v.Query("q"), Zone: v.Zone(), Now: time.Now()}
+	f := store.OrgScheduleFilter{OrgID: v.Org.ID, Kind: store.ScheduleKind(m.Kind), Contains: m.Q, Active: true, Limit: inCalendar}
 	var err error
-	if f.After, err = parsePosition(v.Query("after")); err != nil {
-		return view.Page{}, err
-	}
 	if m.Overview, err = p.triggers.OfOrg(v.Context(), v.Who, f); err != nil {
 		return view.Page{}, err
 	}
-	if m.Calendar {
-		m.Days = week(m.Overview, m.Now)
-	}
-	if f.After.ID != "" {
-		m.First = m.link(m.Calendar, "")
-	}
-	if m.More && !m.Calendar {
-		m.Next = m.link(false, position(m.List[len(m.List)-1]))
-	}
+	var times triggers.Calendar
+	m.week = weekOf(m.Overview, &times, m.Now, m.Zone)
+	m.Next = next(m.Overview, &times)
 	return view.Page{
-		Title: "Schedules · " + v.Org.Name, Section: "schedules", Bar: &view.Bar{Title: "Schedules"},
-		Tabs: []view.Tab{
-			{Text: "List", Href: m.link(false, ""), Current: !m.Calendar},
-			{Text: "Calendar", Href: m.link(true, ""), Current: m.Calendar},
-		},
-		Body: body(m),
+		Title: "Calendar", Section: "activity", Layout: view.Own, Bar: &view.Bar{Title: "Activity", Label: "Activity", Tabs: view.ActivityTabs(m.Org, "calendar")},
+		Body: body(m), ChangesAt: m.Now.Truncate(time.Minute).Add(time.Minute),
+		Live: []view.Topic{{Channel: stacks.Topic, About: v.Org.ID + "/"}},
 	}, nil
 }
 
-// link returns the path of a page with the same filters.
-func (m model) link(calendar bool, after string) string {
+// with returns the URL of the page with another kind.
+func (m model) with(kind string) string {
 	q := url.Values{}
-	for name, value := range map[string]string{"kind": m.Kind, "q": m.Q, "after": after} {
+	for name, value := range map[string]string{"kind": kind, "q": m.Q} {
 		if value != "" {
 			q.Set(name, value)
 		}
-	}
-	if calendar {
-		q.Set("view", "calendar")
 	}
 	if len(q) == 0 {
 		return m.Path
@@ -94,43 +80,12 @@ func (m model) link(calendar bool, after string) string {
 	return m.Path + "?" + q.Encode()
 }
 
-// position returns the place of a schedule in the list as text.
-func position(c store.Schedule) string {
-	paused, next := "0", int64(0)
-	if c.Paused {
-		paused = "1"
-	}
-	if !c.NextAt.IsZero() {
-		next = c.NextAt.UnixMicro()
-	}
-	return paused + "-" + strconv.FormatInt(next, 10) + "-" + c.ID
-}
-
-func parsePosition(text string) (c store.Schedule, err error) {
-	if text == "" {
-		return c, nil
-	}
-	paused, rest, _ := strings.Cut(text, "-")
-	next, id, _ := strings.Cut(rest, "-")
-	micros, err := strconv.ParseInt(next, 10, 64)
-	if err != nil || id == "" || paused != "0" && paused != "1" {
-		return c, fault.Invalid("The position in the list is not valid.")
-	}
-	c.ID, c.Paused = id, paused == "1"
-	if micros != 0 {
-		c.NextAt = time.UnixMicro(micros)
-	}
-	return c, nil
-}
-
-// state returns why a schedule does not start deployments, or "".
-func (m model) state(c store.Schedule) string {
+// why says why a schedule will not start deployments, or "".
+func why(o triggers.Overview, c store.Schedule) string {
 	switch {
-	case c.Paused:
-		return "paused"
-	case m.PausedStacks[c.Project+"/"+c.Stack]:
+	case o.PausedStacks[c.Project+"/"+c.Stack]:
 		return "the stack is paused"
-	case m.OrgPaused:
+	case o.OrgPaused:
 		return "all deployments are paused"
 	default:
 		return ""

@@ -4,15 +4,17 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/server/console/page"
 )
 
-const path = "/acme/-/schedules"
+const path = "/acme/-/activity/calendar"
 
 type m = map[string]any
 
@@ -52,52 +54,55 @@ func (s *site) text(b *consoletest.Browser, path string) string {
 	if p.Status != http.StatusOK {
 		s.t.Fatalf("GET %s: status %d: %s", path, p.Status, p.Body)
 	}
-	return html.UnescapeString(strings.Join(strings.Fields(tags.ReplaceAllString(p.Body, " ")), " "))
+	return plain(p.Body)
 }
 
-func TestList(t *testing.T) {
+func plain(body string) string {
+	return html.UnescapeString(strings.Join(strings.Fields(tags.ReplaceAllString(body, " ")), " "))
+}
+
+// row returns the text of an hour of the calendar.
+func (s *site) row(b *consoletest.Browser, path string, hour int) string {
+	s.t.Helper()
+	m := regexp.MustCompile(fmt.Sprintf(`(?s)<th scope="row">%02d:00</th>.*?</tr>`, hour)).FindString(b.Get(path).Body)
+	return plain("<main>" + m)
+}
+
+func TestCalendar(t *testing.T) {
 	s := newSite(t)
 	if text := s.text(s.admin, path); !strings.Contains(text, "No schedule yet") {
 		t.Errorf("an organization without schedules: %s", text)
 	}
-	long := strings.Repeat("s", 100)
-	s.stack("web", long)
+	s.stack("web", "prod")
 	s.stack("db", "prod")
-	s.schedule("web/"+long, "0 0 1 1 *", "update")
+	hour := (time.Now().UTC().Hour() + 6) % 24 // so that today has not passed it while the test runs
+	s.schedule("web/prod", fmt.Sprintf("30 %d * * *", hour), "update")
+	s.schedule("web/prod", fmt.Sprintf("*/10 %d * * *", hour), "refresh")
+	s.schedule("db/prod", fmt.Sprintf("40 %d * * *", hour), "preview")
 	paused := s.schedule("db/prod", "* * * * *", "destroy")
 	s.API(http.MethodPost, "/api/stacks/acme/db/prod/deployments/schedules/"+paused+"/pause", nil, nil)
-	year := time.Now().UTC().Year()
-	if text := s.text(s.admin, path+"?q=web"); !strings.Contains(text, fmt.Sprintf("next 3 runs %d-01-01 00:00:00 UTC %d-01-01 00:00:00 UTC %d-01-01 00:00:00 UTC", year+1, year+2, year+3)) {
-		t.Errorf("the next runs are missing: %s", text)
+	want := fmt.Sprintf("%02d:00 ×6 waits: at the same time as another schedule of the stack prod %02[1]d:30 waits: at the same time as another schedule of the stack prod %02[1]d:40 prod", hour)
+	if row := s.row(s.admin, path, hour); strings.Count(row, want) < 6 {
+		t.Errorf("the hour shows %s, want each day %s", row, want)
 	}
-	const many = 60
-	for i := range many {
-		s.schedule("db/prod", fmt.Sprintf("%d 12 * * *", i%60), "preview")
+	text := s.text(s.admin, path)
+	if strings.Contains(text, "destroy") || strings.Count(text, "03:00")+strings.Count(text, "04:00") > 4 && hour != 3 && hour != 4 {
+		t.Errorf("the calendar shows a paused schedule or an hour without one: %s", text)
 	}
-	first := s.admin.Get(path)
-	next := html.UnescapeString(regexp.MustCompile(`/acme/-/schedules\?after=[^"]*`).FindString(first.Body))
-	second := s.admin.Get(next)
-	if n := strings.Count(first.Body, ">preview<") + strings.Count(second.Body, ">preview<"); n != many {
-		t.Errorf("the pages show %d of %d schedules", n, many)
+	if n := strings.Count(s.admin.Get(path).Body, `class="go"`); n != 20 {
+		t.Errorf("the page shows %d next times, want 20", n)
 	}
-	// The paused schedule is the last although it would be due next.
-	if text := s.text(s.admin, next); !strings.HasSuffix(strings.TrimSpace(strings.Split(text, "First page")[0]), "paused never") || !strings.Contains(text, long) {
-		t.Errorf("the last page: %s", text)
-	}
-	if p := s.admin.Get(path + "?after=0-x-y"); p.Status != http.StatusBadRequest {
-		t.Errorf("a damaged position: status %d", p.Status)
-	}
-	for query, want := range map[string]string{"?q=WEB": long, "?kind=drift": "No schedule matches", "?q=%25": "No schedule matches", "?kind=schedule&q=b/prod": "db/prod"} {
-		if text := s.text(s.admin, path+query); !strings.Contains(text, want) {
-			t.Errorf("%s lacks %q: %s", query, want, text)
+	for query, want := range map[string]string{"?q=DB": "Next 20", "?q=nemo": "No schedule found", "?kind=drift": "No schedule found", "?kind=schedule&q=db/p": "db/ prod"} {
+		if text := s.text(s.admin, path+query); !strings.Contains(text, want) || strings.Contains(text, "web/") {
+			t.Errorf("%s lacks %q or shows another stack: %s", query, want, text)
 		}
 	}
-	s.API(http.MethodPost, "/api/stacks/acme/web/"+long+"/deployments/pause", nil, nil)
-	if text := s.text(s.admin, path+"?q=web"); !strings.Contains(text, "the stack is paused") {
-		t.Errorf("a paused stack: %s", text)
+	s.API(http.MethodPost, "/api/stacks/acme/db/prod/deployments/pause", nil, nil)
+	if text := s.text(s.admin, path); !strings.Contains(text, "preview waits: the stack is paused") {
+		t.Errorf("the calendar does not show the pause: %s", text)
 	}
 	s.API(http.MethodPost, "/api/orgs/acme/deployments/pause", nil, nil)
-	if text := s.text(s.admin, path+"?q=db"); !strings.Contains(text, "All deployments of the organization are paused") || !strings.Contains(text, "all deployments are paused") {
+	if text := s.text(s.admin, path); !strings.Contains(text, "All deployments of the organization are paused") || !strings.Contains(text, "waits: all deployments are paused") {
 		t.Errorf("a paused organization: %s", text)
 	}
 	// A stack collaborator sees only the schedules of granted stacks.
@@ -105,45 +110,37 @@ func TestList(t *testing.T) {
 	if text := s.text(guest, path); !strings.Contains(text, "No schedule yet") {
 		t.Errorf("a stack collaborator sees %s", text)
 	}
-	s.API(http.MethodPut, "/api/stacks/acme/web/"+long+"/collaborators/guest", m{"permission": 101}, nil)
-	if text := s.text(guest, path); !strings.Contains(text, long) || strings.Contains(text, "db/prod") {
+	s.API(http.MethodPut, "/api/stacks/acme/web/prod/collaborators/guest", m{"permission": 101}, nil)
+	if text := s.text(guest, path); !strings.Contains(text, "web/") || strings.Contains(text, "db/") {
 		t.Errorf("a stack collaborator sees %s", text)
+	}
+	for from, to := range map[string]string{"/acme/-/schedules?view=calendar": path, "/acme/-/schedules?q=a+b": path + "?q=a+b"} {
+		if got := s.admin.Get(from).Location(); got != to {
+			t.Errorf("%s is now at %q, want %q", from, got, to)
+		}
 	}
 }
 
-func TestCalendar(t *testing.T) {
+// TestZone shows times in zones, of which one is no number of hours away from UTC.
+func TestZone(t *testing.T) {
 	s := newSite(t)
 	s.stack("web", "prod")
-	s.stack("db", "prod")
-	now := time.Now().UTC()
-	// At another time than now, so that today has not passed it while the test runs.
-	hour := (now.Hour() + 6) % 24
-	s.schedule("web/prod", fmt.Sprintf("30 %d * * *", hour), "update")
-	s.schedule("web/prod", fmt.Sprintf("*/10 %d * * *", hour), "refresh")
-	s.schedule("db/prod", fmt.Sprintf("30 %d * * *", hour), "preview")
-	paused := s.schedule("db/prod", "* * * * *", "destroy")
-	s.API(http.MethodPost, "/api/stacks/acme/db/prod/deployments/schedules/"+paused+"/pause", nil, nil)
-	text := s.text(s.admin, path+"?view=calendar")
-	tomorrow := now.AddDate(0, 0, 1).Format("Monday, 2 January")
-	_, text, _ = strings.Cut(text, tomorrow)
-	text, _, _ = strings.Cut(text, now.AddDate(0, 0, 2).Format("Monday, 2 January"))
-	for _, want := range []string{
-		fmt.Sprintf("from %02d:00, 6 times web/prod refresh waits 1 time at the same time", hour),
-		fmt.Sprintf("%02d:30 db/prod preview %02d:30 web/prod update waits at the same time as another schedule", hour, hour),
+	s.schedule("web/prod", "*/15 1 * * *", "update")
+	for zone, want := range map[string]map[int]string{
+		"Asia/Kathmandu":   {6: "06:45", 7: "07:00 ×3"}, // 05:45 east of UTC
+		"Pacific/Honolulu": {15: "15:00 ×4"},
+		"nowhere":          {1: "01:00 ×4"},
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the calendar lacks %q: %s", want, text)
+		at, _ := url.Parse(s.URL)
+		s.admin.SetCookies(at, []*http.Cookie{{Name: page.ZoneCookie, Value: zone}})
+		for hour, text := range want {
+			if row := s.row(s.admin, path, hour); strings.Count(row, text+" prod") < 6 {
+				t.Errorf("%s: %02d:00 shows %s, want each day %s", zone, hour, row, text)
+			}
 		}
-	}
-	if strings.Contains(text, "destroy") {
-		t.Errorf("the calendar shows a paused schedule: %s", text)
-	}
-	if text := s.text(s.admin, path+"?view=calendar&q=db"); strings.Contains(text, "web/prod") {
-		t.Errorf("the filter is ignored: %s", text)
-	}
-	s.API(http.MethodPost, "/api/stacks/acme/db/prod/deployments/pause", nil, nil)
-	if text := s.text(s.admin, path+"?view=calendar"); !strings.Contains(text, "preview waits the stack is paused") {
-		t.Errorf("the calendar does not show the pause: %s", text)
+		if n := strings.Count(s.admin.Get(path).Body, `<th scope="row">`); n != len(want) {
+			t.Errorf("%s: the calendar has %d hours, want %d", zone, n, len(want))
+		}
 	}
 }
 
@@ -153,12 +150,12 @@ func TestBusyCalendar(t *testing.T) {
 	for i := range 3 {
 		name := fmt.Sprint("s", i)
 		s.stack("web", name)
-		for range 100 {
+		for range 70 {
 			s.schedule("web/"+name, "* * * * *", "preview")
 		}
 	}
-	text := s.text(s.admin, path+"?view=calendar")
-	if !strings.Contains(text, "Only the 200 schedules") || !strings.Contains(text, "and 150 more") || !strings.Contains(text, "1,440 times") {
+	text := s.text(s.admin, path)
+	if !strings.Contains(text, "Only the 200 schedules") || !strings.Contains(text, "and 194 more") || !strings.Contains(text, "×60") {
 		t.Errorf("the calendar: %s", text)
 	}
 }

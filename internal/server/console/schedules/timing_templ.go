@@ -74,8 +74,8 @@ func Timing(s store.Schedule) templ.Component {
 	})
 }
 
-// upcoming is the number of times that [Next] lists.
-const upcoming = 3
+// listed is the number of times that [Next] lists.
+const listed = 3
 
 // Next shows when a schedule is due next, and for repeated ones, the times after that.
 func Next(s store.Schedule, c *triggers.Calendar) templ.Component {
@@ -113,7 +113,7 @@ func Next(s store.Schedule, c *triggers.Calendar) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if times := c.Next(s, upcoming); len(times) > 1 {
+			if times := c.Next(s, listed); len(times) > 1 {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 5, "<details><summary>next ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

@@ -84,7 +84,7 @@ func TestTitles(t *testing.T) {
 	}))
 	title := regexp.MustCompile(`title="[^"]*\x{202e}[^"]*"`)
 	update := fmt.Sprintf("%s/updates/%d", f.base, version)
-	for _, path := range []string{f.base, "/acme", update + "?view=changes", update + "?view=messages", update + "?view=timeline"} {
+	for _, path := range []string{f.base, "/acme", "/acme/-/activity", "/acme/-/activity?part=access", update + "?view=changes", update + "?view=messages", update + "?view=timeline"} {
 		p := f.page(path)
 		if !strings.Contains(text(p.Body), "a-long-name-of-") {
 			t.Errorf("%s lacks the name: %s", path, text(p.Body))

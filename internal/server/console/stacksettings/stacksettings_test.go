@@ -210,9 +210,6 @@ func TestSchedules(t *testing.T) {
 	if p := get(t, b, "/acme/web/prod"); !p.Contains("The time to live of the stack ends", "2099-01-02", "time to live: destroy") {
 		t.Error("the page of the stack does not show its time to live")
 	}
-	if p := get(t, b, "/acme/-/schedules"); !p.Contains("time to live: destroy", "once, 2099-01-02 03:04") {
-		t.Error("the schedules of the organization do not show the time to live")
-	}
 	for _, form := range []url.Values{{"kind": {"drift"}, "cron": {hostile}}, {"kind": {"ttl"}, "once": {"soon"}}, {"kind": {hostile}}} {
 		if p := check(t, path, b.Post(path, form)); p.Status != http.StatusUnprocessableEntity {
 			t.Errorf("%v: status %d", form, p.Status)

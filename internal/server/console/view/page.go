@@ -36,6 +36,9 @@ type Page struct {
 	// ChangesAt is the next time at which the page changes without a notification; zero without one.
 	// An open page is rendered again then.
 	ChangesAt time.Time
+	// UpTo is the position of the newest entry of a list on the page; "" for other pages. When an open page is rendered
+	// again, its parameter upto has this value, so that new entries do not move the others.
+	UpTo string
 	// Feed, if set, runs while a browser shows the page, and sends events to it.
 	Feed Feed
 }
@@ -89,6 +92,13 @@ func ServerTabs(current string) []Tab {
 	})
 }
 
+// ActivityTabs returns the tabs of the pages about the activity of an organization.
+func ActivityTabs(org, current string) []Tab {
+	return Tabs([]Part{{"", "Changes"}, {"calendar", "Calendar"}}, current, func(name ...string) string {
+		return links.Path(append([]string{org, "-", "activity"}, name...)...)
+	})
+}
+
 // Topic selects notifications: those of a channel whose payload begins with About.
 type Topic struct{ Channel, About string }
 
@@ -139,13 +149,13 @@ type StarLink struct{ Project, Name, Href, Mark, Word string }
 
 // OrgLink is an organization to which a user can switch, with what its navigation shows the user.
 type OrgLink struct {
-	Name          string
-	Member, Admin bool
+	Name   string
+	Member bool
 }
 
 // Switch returns the path of the organization's page of a section, or of its home if the user sees no such page there.
 func (o OrgLink) Switch(section string) string {
-	for _, s := range append(Sections(o.Member, o.Admin), schedules) {
+	for _, s := range Sections(o.Member) {
 		if s.Name == section {
 			return s.Path(o.Name)
 		}
@@ -165,15 +175,14 @@ type audience int
 const (
 	everyone audience = iota
 	members           // who may see the organization's lists
-	admins
 )
 
 // Sections returns the items of the navigation that a user sees, in their order. member reports
-// whether the user may see the organization's lists, and admin, whether the user administers it.
-func Sections(member, admin bool) []Section {
+// whether the user may see the organization's lists.
+func Sections(member bool) []Section {
 	var out []Section
 	for _, s := range sections {
-		if s.audience == everyone || s.audience == members && member || s.audience == admins && admin {
+		if s.audience == everyone || member {
 			out = append(out, s)
 		}
 	}
@@ -182,23 +191,17 @@ func Sections(member, admin bool) []Section {
 
 var sections = []Section{
 	{"home", "Home", "home", "h", everyone},
-	{"activity", "Activity", "activity", "a", admins},
+	{"activity", "Activity", "activity", "a", everyone},
 	{"stacks", "Stacks", "stacks", "s", everyone},
 	{"deployments", "Deployments", "deploys", "d", everyone},
 	{"pools", "Agents", "agents", "p", members},
 	{"settings", "Settings", "settings", "o", members},
 }
 
-// schedules is a section that the navigation does not show.
-var schedules = Section{Name: "schedules"}
-
 // Path returns the path of a section's page in an organization.
 func (s Section) Path(org string) string {
-	switch s.Name {
-	case "home":
+	if s.Name == "home" {
 		return links.Path(org)
-	case "activity":
-		return links.Path(org, "-", "audit")
 	}
 	return links.Path(org, "-", s.Name)
 }
@@ -208,7 +211,7 @@ func phoneSections(s Shell) (first, more []Section) {
 	if s.Org == "" {
 		return nil, nil
 	}
-	all := Sections(s.Member, s.Admin)
+	all := Sections(s.Member)
 	at := slices.IndexFunc(all, func(s Section) bool { return s.Name == "deployments" }) + 1
 	return all[:at], all[at:]
 }

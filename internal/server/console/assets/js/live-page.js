@@ -23,7 +23,7 @@ class LivePage extends HTMLElement {
 
   open() {
     if (this.source || this.ended) return;
-    const source = new EventSource(location.pathname + location.search);
+    const source = new EventSource(this.address());
     this.source = source;
     source.addEventListener("open", () => this.say(""));
     source.addEventListener("element", (event) => this.element(JSON.parse(event.data)));
@@ -39,6 +39,14 @@ class LivePage extends HTMLElement {
         this.say("The connection to the server is interrupted. Reconnecting…");
       }
     });
+  }
+
+  // address is that of the page, up to the newest entry that its list had when it was loaded.
+  address() {
+    const query = new URLSearchParams(location.search);
+    if (this.dataset.upto) query.set("upto", this.dataset.upto);
+    const text = query.toString();
+    return location.pathname + (text && `?${text}`);
   }
 
   close() {
@@ -86,7 +94,7 @@ class LivePage extends HTMLElement {
     if (this.ended || document.hidden) return;
     this.timer = setTimeout(async () => {
       try {
-        const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+        const answer = await fetch(this.address(), { headers: { Accept: "text/html" } });
         if (answer.redirected) return this.bye("signed-out");
         const page = parse(await answer.text());
         for (const wanted of page.querySelectorAll("[data-live]")) {

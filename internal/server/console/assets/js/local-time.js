@@ -75,7 +75,8 @@ class LocalTime extends HTMLElement {
     const form = this.dataset.form;
     const local = new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
     const exact = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
-    const forms = { since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact, soon: () => soon(at) };
+    const time24 = () => new Date(at).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+    const forms = { time: time24, since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact, soon: () => soon(at) };
     const text = (forms[form] ?? (() => words(seconds)))();
     if (time.textContent !== text) time.textContent = text;
     if (time.title !== exact) time.title = exact;
@@ -84,3 +85,9 @@ class LocalTime extends HTMLElement {
 }
 
 customElements.define("local-time", LocalTime);
+
+// The server groups times by the days of this zone from the next page on.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (/^[\w+/-]+$/.test(zone ?? "") && !document.cookie.split("; ").includes(`zone=${zone}`)) {
+  document.cookie = `zone=${zone}; path=/; max-age=31536000; samesite=lax`;
+}

@@ -11,7 +11,7 @@ import (
 // Shell is the frame around the pages.
 var Shell = view.Shell{
 	User: "Ada Lindqvist", Org: "acme", Member: true, Admin: true, SiteAdmin: true,
-	Orgs: []view.OrgLink{{Name: "acme", Member: true, Admin: true}, {Name: "rival", Member: true}},
+	Orgs: []view.OrgLink{{Name: "acme", Member: true}, {Name: "rival", Member: true}},
 }
 
 // Pages returns the pages by their names.
