@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/account"
 	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
+	"workflowagent/internal/server/console/deploy"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/forges"
@@ -91,6 +92,7 @@ func New(d Deps) *page.Site {
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
 	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
+	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
 		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,
