@@ -42,6 +42,7 @@ import (
 	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
+	"workflowagent/internal/server/search"
 	"workflowagent/internal/server/stacks"
 	stacklist "workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
@@ -61,6 +62,7 @@ type Deps struct {
 	Passkeys      *passkey.Service
 	Stacks        *stacks.Service
 	Estate        *stacklist.Service
+	Search        *search.Service
 	Deployments   *deployments.Service
 	Pools         *pools.Service
 	Drift         *drift.Service
@@ -99,7 +101,7 @@ func New(d Deps) *page.Site {
 	})
 	queue.Register(site, queue.Deps{Heads: heads, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
-	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
+	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools, Deployments: d.Deployments, Search: d.Search})
 	home.Register(site, home.Deps{
 		Deployments: d.Deployments, Pools: d.Pools, Stacks: d.Stacks, Estate: d.Estate, Triggers: d.Triggers, Invitations: d.Invitations, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
 	})
