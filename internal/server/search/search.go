@@ -127,15 +127,15 @@ func (s *Service) Find(ctx context.Context, p identity.Principal, orgID string, 
 	return f, fault.While(err, "searching")
 }
 
-// Stacks finds the stacks with words in their names, tags or repositories, the newest first.
+// Stacks finds the stacks with words in their names, the newest first.
 func (s *Service) Stacks(ctx context.Context, p identity.Principal, orgID string, words []string, limit int) ([]estate.Stack, error) {
 	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]estate.Stack, error) { return stacksOf(tx, p, orgID, words, limit) })
 	return list, fault.While(err, "searching stacks")
 }
 
-// stacksOf returns stacks: those whose names contain all words before those whose tags or repositories do.
+// stacksOf returns stacks whose names contain all words: first those that have the name.
 func stacksOf(tx *store.Tx, p identity.Principal, orgID string, words []string, limit int) ([]estate.Stack, error) {
-	rows, err := tx.EstateRows(store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID, Words: words, Sort: store.SortByChange, Limit: readStacks})
+	rows, err := tx.EstateRows(store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID, Names: words, Sort: store.SortByChange, Limit: readStacks})
 	list := make([]estate.Stack, len(rows))
 	for i, r := range rows {
 		list[i] = estate.Stack{EstateRow: r, State: estate.Of(r.Estate)}
@@ -144,24 +144,20 @@ func stacksOf(tx *store.Tx, p identity.Principal, orgID string, words []string, 
 	return list[:min(len(list), limit)], err
 }
 
-// place is 0 for a stack with the name, 1 for one whose name contains the words, and 2 for others.
+// place is 0 for a stack that a word names, and 1 for others.
 func place(st estate.Stack, words []string) int {
 	name := strings.ToLower(st.Project + "/" + st.Name)
-	switch {
-	case len(words) == 1 && (name == words[0] || strings.ToLower(st.Name) == words[0]):
+	if len(words) == 1 && (name == words[0] || strings.ToLower(st.Name) == words[0]) {
 		return 0
-	case contains(name, words):
-		return 1
-	default:
-		return 2
 	}
+	return 1
 }
 
 // runs returns deployments with the number of a query, and those whose message contains its words.
 func runs(tx *store.Tx, p identity.Principal, orgID string, q Query) (found []store.FoundRun, err error) {
 	if q.Number > 0 {
 		rows, err := tx.EstateRows(store.EstateFilter{
-			OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID, Words: q.names(), Deployments: q.Number, Sort: store.SortByChange, Limit: shownRuns,
+			OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID, Names: q.names(), Deployments: q.Number, Sort: store.SortByChange, Limit: shownRuns,
 		})
 		if err != nil {
 			return nil, err
@@ -188,23 +184,7 @@ func runs(tx *store.Tx, p identity.Principal, orgID string, q Query) (found []st
 			found = append(found, r)
 		}
 	}
-	if len(found) == shownRuns {
-		return found, nil
-	}
-	// The last run of each stack is found by its message, however long ago it was.
-	rows, err := tx.EstateRows(store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID, Message: words, Sort: store.SortByChange, Limit: shownRuns})
-	for _, e := range rows {
-		r := store.FoundRun{StackID: e.StackID, Project: e.Project, Stack: e.Name, Version: e.LastDeployment, Message: e.LastMessage}
-		if e.LastDeployment == 0 || len(found) == shownRuns || has(found, r) {
-			continue
-		}
-		last, err := tx.RunsByNumber([]string{e.StackID}, e.LastDeployment)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, last...)
-	}
-	return found, err
+	return found, nil
 }
 
 func some(text string, words []string) bool {
@@ -217,7 +197,7 @@ func has(list []store.FoundRun, r store.FoundRun) bool {
 }
 
 // searchedWords is the number of words, the longest first, with which the name of a resource can begin.
-const searchedWords = 3
+const searchedWords = 2
 
 // resources returns resources with a part of the name that begins with one of the words, whose name, type and stack contain
 // the others.

@@ -49,8 +49,8 @@ type EstateFilter struct {
 	Project string
 	// Words are parts of the name, owner, repository or tags, in any case and order.
 	Words []string
-	// Message are parts of the message of the last run, in any case and order.
-	Message []string
+	// Names are parts of the name, in any case and order. An index contains what they are compared with.
+	Names []string
 	// Deployments is the least number of the newest deployment.
 	Deployments       int64
 	Ranks             []EstateRank
@@ -129,8 +129,8 @@ func (tx *Tx) estateQuery(f EstateFilter) (*estateQuery, error) {
 		pattern := arg("%" + likeText.Replace(strings.ToLower(word)) + "%")
 		where = append(where, fmt.Sprintf(`(LOWER(e.project || '/' || e.name) LIKE %[1]s ESCAPE '\' OR e.tags LIKE %[1]s ESCAPE '\' OR LOWER(e.repository) LIKE %[1]s ESCAPE '\')`, pattern))
 	}
-	for _, word := range f.Message {
-		where = append(where, "LOWER(e.last_message) LIKE "+arg(containing(strings.ToLower(word)))+` ESCAPE '\'`)
+	for _, word := range f.Names {
+		where = append(where, "LOWER(e.project || '/' || e.name) LIKE "+arg(containing(strings.ToLower(word)))+` ESCAPE '\'`)
 	}
 	if f.Deployments > 0 {
 		where = append(where, "e.deployments >= "+arg(f.Deployments))

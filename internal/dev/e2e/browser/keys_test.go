@@ -136,3 +136,37 @@ func TestDeployDialog(t *testing.T) {
 	tb.click("dialog .danger.solid")
 	tb.wait("the deployment's page opens", "location.pathname.endsWith('/box/dev/deployments/1')")
 }
+
+// mostClicks is the number of clicks after which the first deployment of a new user must have started.
+const mostClicks = 7
+
+// TestFirstDeployment starts the first deployment of a stack with few clicks, from the door on.
+func TestFirstDeployment(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("box", "dev")
+	tb := newTab(t, s.URL)
+	clicks := 0
+	click := func(selector string) {
+		t.Helper()
+		clicks++
+		tb.click(selector)
+	}
+	tb.open("/-/login")
+	tb.fill("#token", s.Token)
+	click("form[action='/-/login'] button")
+	tb.wait("the home page opens", "document.querySelector('.rail a[data-key=s]')")
+	click(".rail a[data-key=s]")
+	tb.wait("the list of stacks opens", "document.querySelector('.l-stk .row .go')")
+	click(".l-stk .row .go")
+	tb.wait("the stack opens", "document.querySelector('.obj [data-dialog]') && document.querySelector('.find:not([hidden])')")
+	click(".obj .btn.primary[data-dialog]")
+	tb.wait("the form asks where the program is", "document.activeElement.id === 'deploy-repository' && document.querySelector('dialog.dlg[open]').innerText.includes('Where is the program?')")
+	tb.axe("first deployment")
+	tb.shot("first")
+	tb.press("https://git.invalid/box.git")
+	click("dialog .btn.primary")
+	tb.wait("the deployment's page opens", "location.pathname.endsWith('/box/dev/deployments/1')")
+	if clicks > mostClicks {
+		t.Errorf("the first deployment takes %d clicks, want at most %d", clicks, mostClicks)
+	}
+}

@@ -107,7 +107,7 @@ func TestDestroy(t *testing.T) {
 	text := html.UnescapeString(p.Body)
 	for _, want := range []string{
 		"Destroy 3 resources", "<strong>1 of them holds data</strong>", "(aws:s3:Bucket)", "1 resource is only forgotten", "<strong>1 is protected</strong>",
-		"No other stack that you can see reads from this one.", "Type dev to confirm", `autofocus>Keep the stack`, "onerror=alert(1)>\ufffdgnp",
+		"No other stack that you can see reads from this one.", "Type <code>dev</code> to confirm", `autofocus>Keep the stack`, "onerror=alert(1)>\ufffdgnp",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the form does not say %q", want)
