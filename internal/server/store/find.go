@@ -67,11 +67,8 @@ func (tx *Tx) RunsByNumber(stackIDs []string, version int64) ([]FoundRun, error)
 // FoundResource is a resource that a search compares and shows.
 type FoundResource struct{ Project, Stack, Type, Name string }
 
-// resourcesFound bounds the resources that [Tx.FindResources] returns, and resourceWindow those among which it selects.
-const (
-	resourcesFound = 100
-	resourceWindow = 500
-)
+// resourceWindow bounds the resources among which [Tx.FindResources] selects.
+const resourceWindow = 500
 
 // FindResources returns resources in the states of an organization's stacks, of those that the caller sees, with a part of
 // the name that begins with a text.
@@ -86,8 +83,8 @@ func (tx *Tx) FindResources(orgID string, reach Reach, text string) ([]FoundReso
 		err = scan(&r.Project, &r.Stack, &r.Type, &r.Name)
 		return r, err
 	}, fmt.Sprintf(`SELECT e.project, e.name, r.kind, r.name FROM (SELECT word, stack_id, kind, name FROM resource_names
-		WHERE org_id = $1 AND word >= %s AND word < %s ORDER BY word LIMIT %d) r JOIN %s AND e.stack_id = r.stack_id WHERE %s ORDER BY r.word LIMIT %d`,
-		arg(begin), arg(append(append([]byte{}, begin...), 0xff)), resourceWindow, from, where, resourcesFound), args...)
+		WHERE org_id = $1 AND word >= %s AND word < %s ORDER BY word LIMIT %d) r JOIN %s AND e.stack_id = r.stack_id WHERE %s ORDER BY r.word`,
+		arg(begin), arg(append(append([]byte{}, begin...), 0xff)), resourceWindow, from, where), args...)
 }
 
 // visibleEstate returns the clauses of a query for the rows of stacks that a caller sees: the tables after a JOIN with the

@@ -71,7 +71,7 @@ func TestResourceNames(t *testing.T) {
 		}
 		set("id-b", "s4", many...)
 		n := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.FoundResource, error) { return tx.FindResources("id-acme", all, "bulk") }))(t)
-		if len(n) != 100 {
+		if len(n) != 500 {
 			t.Errorf("found %d of many resources", len(n))
 		}
 	})
