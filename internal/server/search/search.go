@@ -48,7 +48,7 @@ type Query struct {
 // Parse returns the query of a text. A number, with or without #, is that of a deployment, and a word as well.
 func Parse(text string) Query {
 	var q Query
-	for _, word := range strings.Fields(strings.ToLower(strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), maxText)], "\x00", ""), ""))) {
+	for word := range strings.FieldsSeq(strings.ToLower(strings.ToValidUTF8(strings.ReplaceAll(text[:min(len(text), maxText)], "\x00", ""), ""))) {
 		number, hash := strings.CutPrefix(word, "#")
 		n, err := strconv.ParseInt(number, 10, 64)
 		if err == nil && n > 0 && q.Number == 0 {

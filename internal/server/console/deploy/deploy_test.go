@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -86,9 +87,7 @@ func TestDestroy(t *testing.T) {
 	s.Stack("box", "dev")
 	resource := func(kind, name string, more map[string]any) map[string]any {
 		r := map[string]any{"urn": "urn:pulumi:dev::box::" + kind + "::" + name, "type": kind, "custom": true, "id": name}
-		for key, value := range more {
-			r[key] = value
-		}
+		maps.Copy(r, more)
 		return r
 	}
 	s.API(http.MethodPost, "/api/stacks/acme/box/dev/import", map[string]any{"version": 3, "deployment": map[string]any{

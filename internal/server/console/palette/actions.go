@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/search"
@@ -119,8 +120,11 @@ func (a action) text(s estate.Stack) string { return a.Before + s.Project + "/" 
 // on returns the actions on a stack that the visitor may perform.
 func (p *palette) on(v *page.Visit, o store.Organization, s estate.Stack, wanted func(a action) bool) ([]item, error) {
 	who, st, err := p.Stacks.Find(v.Context(), v.Who, identity.StateRead, o.Name, s.Project, s.Name)
+	if kind := fault.KindOf(err); kind == fault.KindNotFound || kind == fault.KindForbidden {
+		return nil, nil // the stack was deleted or renamed meanwhile, or the visitor may no longer read it
+	}
 	if err != nil {
-		return nil, nil //nolint:nilerr // the stack was deleted or renamed meanwhile, or the visitor may not read it
+		return nil, err
 	}
 	var items []item
 	for _, a := range acts {
