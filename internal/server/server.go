@@ -49,6 +49,7 @@ import (
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/runners"
+	"workflowagent/internal/server/search"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/storage/quota"
@@ -186,7 +187,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	list := estate.New(s.db, s.logOf("estate"))
 	s.subsystems = append(s.subsystems, Subsystem{Name: "estate", Exclusive: true, Run: list.Run})
 	pages := console.New(console.Deps{
-		Estate: list,
+		Estate: list, Search: search.New(s.db),
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			Starred: console.Stars(list), Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,

@@ -96,6 +96,7 @@ var tables = map[string]table{
 	"stack_annotations": {owners: stack("r.stack_id"), org: orgOfStack},
 	"stack_queues":      {owners: stack("r.stack_id"), org: orgOfStack},
 	"stack_references":  {owners: stack("r.stack_id"), org: orgOfStack},
+	"resource_names":    {owners: stack("r.stack_id"), org: orgOfStack},
 	"stack_tags":        {owners: stack("r.stack_id"), org: orgOfStack},
 	"stacks":            {owners: stack("r.id"), org: "(SELECT COALESCE(MAX(org_id), r.org_id) FROM deleted_stacks WHERE stack_id = r.id)", added: true},
 	"stars":             {owners: user("r.user_id"), expire: true, why: "marks of removed stacks"},

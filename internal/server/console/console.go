@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/auditlog"
+	"workflowagent/internal/server/console/deploy"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/forges"
@@ -43,6 +44,7 @@ import (
 	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
+	"workflowagent/internal/server/search"
 	"workflowagent/internal/server/stacks"
 	stacklist "workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
@@ -62,6 +64,7 @@ type Deps struct {
 	Passkeys      *passkey.Service
 	Stacks        *stacks.Service
 	Estate        *stacklist.Service
+	Search        *search.Service
 	Deployments   *deployments.Service
 	Pools         *pools.Service
 	Drift         *drift.Service
@@ -94,13 +97,14 @@ func New(d Deps) *page.Site {
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
 	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
+	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
 		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,
 	})
 	queue.Register(site, queue.Deps{Heads: heads, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
-	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools})
+	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools, Deployments: d.Deployments, Search: d.Search})
 	home.Register(site, home.Deps{
 		Deployments: d.Deployments, Pools: d.Pools, Stacks: d.Stacks, Estate: d.Estate, Triggers: d.Triggers, Invitations: d.Invitations, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
 	})

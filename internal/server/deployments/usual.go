@@ -2,10 +2,12 @@ package deployments
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
 
 // UsualTimes returns how long good deployments of the operations of listed ones usually run, by the ids of the
@@ -25,4 +27,13 @@ func (s *Service) UsualTimes(ctx context.Context, list []Listed) (map[string]tim
 		return nil
 	})
 	return times, fault.While(err, "reading how long deployments usually run")
+}
+
+// Usual returns how long good deployments of an operation of a stack usually run.
+func (s *Service) Usual(ctx context.Context, st store.Stack, op workflow.Operation) (Usual, error) {
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (Usual, error) {
+		good, err := tx.GoodCourses(st.ID, math.MaxInt64, op, usualRuns)
+		return usual(good), err
+	})
+	return u, fault.While(err, "reading how long deployments of %s usually run", st.Ref())
 }

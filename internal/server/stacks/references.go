@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func (s *Service) readReferencesLater(ctx context.Context, st store.Stack) error
 	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error { return tx.KeepReferences(st.ID, st.StateBlob) })
 }
 
-// readReferences reads a stack's references from its state.
+// readReferences reads a stack's references, and the names of its resources, from its state.
 func (s *Service) readReferences(ctx context.Context, st store.Stack) error {
 	stored, err := s.states.Open(ctx, st.StateBlob)
 	if err != nil {
@@ -106,9 +107,10 @@ func (s *Service) readReferences(ctx context.Context, st store.Stack) error {
 		return err
 	}
 	var found []store.Reference
-	// Few states contain references. The search does not hold the state in memory.
+	// Few states contain references. The searches do not hold the state in memory.
 	search := seeker{text: []byte(`"` + referenceType + `"`)}
-	if err := stored.Export(&search); err != nil {
+	var names nameReader
+	if err := stored.Export(io.MultiWriter(&search, &names)); err != nil {
 		return fault.Wrap(fault.KindDamaged, err, "the state of %s is damaged", st.Ref())
 	}
 	if search.found {
@@ -118,7 +120,7 @@ func (s *Service) readReferences(ctx context.Context, st store.Stack) error {
 		}
 		found = referencesIn(state, st)
 	}
-	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error { return tx.SetReferences(st.ID, st.StateBlob, found) })
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error { return tx.SetReferences(st.ID, st.StateBlob, found, names.found) })
 }
 
 // seeker is a writer that searches for a text.

@@ -148,10 +148,16 @@ func (tx *Tx) stateOfEstate(s Stack) error {
 	return tx.changeEstate(s.ID, func(e *Estate) { e.Version, e.Resources, e.HeldBy = s.Version, s.ResourceCount, s.ActiveUpdate })
 }
 
-// nameOfEstate copies a stack's organization and names, also those of a deleted one.
+// nameOfEstate copies a stack's organization and names, also those of a deleted one, and the organization to its
+// resources.
 func (tx *Tx) nameOfEstate(stackID string) error {
 	_, err := tx.Exec(`UPDATE estate SET org_id = s.org_id, project = s.project, name = s.name
 		FROM stacks s WHERE s.id = estate.stack_id AND estate.stack_id = $1`, stackID)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(`UPDATE resource_names SET org_id = s.org_id FROM stacks s
+		WHERE s.id = resource_names.stack_id AND resource_names.stack_id = $1 AND resource_names.org_id <> s.org_id`, stackID)
 	return err
 }
 

@@ -48,7 +48,11 @@ type EstateFilter struct {
 	UserID  string // whose stars count
 	Project string
 	// Words are parts of the name, owner, repository or tags, in any case and order.
-	Words             []string
+	Words []string
+	// Names are parts of the name, in any case and order. An index contains what they are compared with.
+	Names []string
+	// Deployments is the least number of the newest deployment.
+	Deployments       int64
 	Ranks             []EstateRank
 	Starred           bool
 	TagName, TagValue string
@@ -124,6 +128,12 @@ func (tx *Tx) estateQuery(f EstateFilter) (*estateQuery, error) {
 	for _, word := range f.Words {
 		pattern := arg("%" + likeText.Replace(strings.ToLower(word)) + "%")
 		where = append(where, fmt.Sprintf(`(LOWER(e.project || '/' || e.name) LIKE %[1]s ESCAPE '\' OR e.tags LIKE %[1]s ESCAPE '\' OR LOWER(e.repository) LIKE %[1]s ESCAPE '\')`, pattern))
+	}
+	for _, word := range f.Names {
+		where = append(where, "LOWER(e.project || '/' || e.name) LIKE "+arg(containing(strings.ToLower(word)))+` ESCAPE '\'`)
+	}
+	if f.Deployments > 0 {
+		where = append(where, "e.deployments >= "+arg(f.Deployments))
 	}
 	if f.TagName != "" {
 		cond := "EXISTS (SELECT 1 FROM stack_tags t WHERE t.stack_id = e.stack_id AND t.name = " + arg(f.TagName)

@@ -26,9 +26,9 @@ func (tx *Tx) LacksReferences(stackID string) (bool, error) {
 	return n > 0, err
 }
 
-// SetReferences records the references that were read from a state. It changes nothing if the state
+// SetReferences records the references and the resources that were read from a state. It changes nothing if the state
 // is no longer the stack's current one.
-func (tx *Tx) SetReferences(stackID, state string, references []Reference) error {
+func (tx *Tx) SetReferences(stackID, state string, references []Reference, resources []ResourceName) error {
 	n, err := tx.Exec("UPDATE stacks SET references_of = $2 WHERE id = $1 AND state_blob = $2 AND active_update = ''", stackID, state)
 	if err != nil || n == 0 {
 		return err
@@ -43,10 +43,10 @@ func (tx *Tx) SetReferences(stackID, state string, references []Reference) error
 			return err
 		}
 	}
-	return nil
+	return tx.SetResourceNames(stackID, resources)
 }
 
-// KeepReferences marks a stack's references as read from a state that the server cannot read.
+// KeepReferences marks a stack's references and resources as read from a state that the server cannot read.
 func (tx *Tx) KeepReferences(stackID, state string) error {
 	_, err := tx.Exec("UPDATE stacks SET references_of = $2 WHERE id = $1", stackID, state)
 	return err

@@ -1,4 +1,4 @@
-// Package deployment contains the page of one deployment and the form that starts one.
+// Package deployment contains the page of one deployment.
 package deployment
 
 import (
@@ -45,8 +45,6 @@ func Register(site *page.Site, d Deps) {
 	site.Action(one+"/cancel", page.Stack(identity.Operate), p.cancel(false))
 	site.Action(one+"/force-cancel", page.Fresh(page.Stack(identity.Operate)), p.cancel(true))
 	site.Action(one+"/again", page.Stack(identity.Operate), p.again)
-	site.View(stack+"/deploy", page.Stack(identity.Operate), p.form)
-	site.Action(stack+"/deploy", page.Stack(identity.Operate), p.deploy)
 	site.Action(stack+"/pause", page.Stack(identity.Operate), p.pause(true))
 	site.Action(stack+"/resume", page.Stack(identity.Operate), p.pause(false))
 }

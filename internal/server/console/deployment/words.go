@@ -224,13 +224,3 @@ func copied(d shown) string {
 func (d shown) says() bool {
 	return d.Cause.Message != "" && (d.Cause.Kind == cause.Resource || strings.HasSuffix(d.Cause.Headline, "…"))
 }
-
-// operations are the operations that users can start, with what they do.
-var operations = []view.Option{
-	{Value: string(workflow.OperationUpdate), Text: "Update", Hint: "Changes the resources to what the program describes."},
-	{Value: string(workflow.OperationPreview), Text: "Preview", Hint: "Shows what an update would change, and changes nothing."},
-	{Value: string(workflow.OperationRefresh), Text: "Refresh", Hint: "Reads the real resources into the state."},
-	{Value: string(workflow.OperationDetectDrift), Text: "Detect drift", Hint: "Reports where the real resources differ from the state, and changes nothing."},
-	{Value: string(workflow.OperationRemediateDrift), Text: "Remediate drift", Hint: "Changes the resources back to what the program describes."},
-	{Value: string(workflow.OperationDestroy), Text: "Destroy", Hint: "Deletes all resources of the stack."},
-}

@@ -1,41 +1,51 @@
-// Package palette answers the command palette: pages and actions that match what the user types.
+// Package palette answers the command palette: pages, objects and actions that match what the user types.
 package palette
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
-	"strings"
+	"strconv"
 
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
+	"workflowagent/internal/server/search"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
 )
 
 // Deps are the services behind the palette.
 type Deps struct {
-	Stacks *stacks.Service
-	Pools  *pools.Service
+	Stacks      *stacks.Service
+	Pools       *pools.Service
+	Deployments *deployments.Service
+	Search      *search.Service
 }
 
-// shown bounds the items of an answer, found the stacks among them, and searched those with one of several words.
-const (
-	shown    = 20
-	found    = 12
-	searched = 200
-)
+// shown bounds the items of an answer.
+const shown = 30
 
+// item is a result. The groups of an answer follow each other.
 type item struct {
-	Text string `json:"text"`
-	Kind string `json:"kind"`
+	Group string `json:"group"`
+	Text  string `json:"text"`
+	Kind  string `json:"kind"`
+	Icon  string `json:"icon"`
+	// Note is a word at the right, and Key the key that chooses the item at once.
+	Note string `json:"note,omitempty"`
+	Key  string `json:"key,omitempty"`
 	Href string `json:"href"`
-	// rank orders the items: the lowest is the best.
-	rank int
+	// Way is "post" for an action that happens at once, "dialog" for a form that opens over the page, or "".
+	Way string `json:"way,omitempty"`
 }
 
 type palette struct{ Deps }
@@ -48,84 +58,133 @@ func Register(site *page.Site, d Deps) {
 
 // answer responds with the items that match the parameter q in the organization org.
 func (p *palette) answer(w http.ResponseWriter, v *page.Visit) error {
-	words := strings.ToLower(strings.TrimSpace(v.Query("q")))
-	items := []item{{Text: "Your settings", Kind: "page", Href: "/user/settings"}, {Text: "Access tokens", Kind: "page", Href: "/user/settings/tokens"}}
-	if v.Who.User.SiteAdmin {
-		items = append(items, item{Text: "Server", Kind: "page", Href: "/-/server"}, item{Text: "Users of the server", Kind: "page", Href: "/-/server/users"},
-			item{Text: "Organizations", Kind: "page", Href: "/-/server/organizations"})
-	}
+	q := search.Parse(v.Query("q"))
+	empty := len(q.Words) == 0 && q.Number == 0
+	var items []item
 	for _, o := range v.Orgs() {
-		items = append(items, item{Text: o.Name, Kind: "organization", Href: links.Path(o.Name)})
-		if o.Name != v.Query("org") {
-			continue
+		if o.Name == v.Query("org") {
+			found, err := p.of(v, o, q, empty)
+			if err != nil {
+				return err
+			}
+			items = append(items, found...)
 		}
-		for _, s := range view.Sections(v.Who.CanReadOrg(o.ID)) {
-			items = append(items, item{Text: s.Text, Kind: "page", Href: s.Path(o.Name)})
-		}
-		items = append(items, item{Text: "Calendar", Kind: "page", Href: links.Path(o.Name, "-", "activity", "calendar")})
-		more, err := p.of(v, o, words)
-		if err != nil {
-			return err
-		}
-		items = append(items, more...)
 	}
-	items = slices.DeleteFunc(items, func(i item) bool { return i.rank == 0 && !matches(i.Text, strings.Fields(words)) })
-	slices.SortStableFunc(items, func(a, b item) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(distance(a, words), distance(b, words)))
-	})
+	for _, i := range pagesOf(v) {
+		if empty || len(q.Words) > 0 && q.Match(i.Text) {
+			items = append(items, i)
+		}
+	}
 	return web.WriteJSON(w, v.R, http.StatusOK, items[:min(len(items), shown)])
 }
 
-// matches reports whether a text contains all words, in any order.
-func matches(text string, words []string) bool {
-	text = strings.ToLower(text)
-	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
-}
-
-// distance is the place of the typed text in an item.
-func distance(i item, words string) int { return strings.Index(strings.ToLower(i.Text), words) }
-
-// of returns the stacks of an organization, with what the user may do, and its pools with their agents.
-func (p *palette) of(v *page.Visit, o store.Organization, words string) ([]item, error) {
-	name, number, _ := strings.Cut(words, "#")
-	name = strings.TrimPrefix(strings.TrimSpace(name), "deploy ")
-	var items []item
-	if name := strings.Fields(name); len(name) > 0 {
-		longest := slices.MaxFunc(name, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
-		list, err := p.Stacks.List(v.Context(), store.StackFilter{Reach: v.Who.Reach(o.ID), Contains: longest, Limit: searched})
+// of returns what is found in an organization.
+func (p *palette) of(v *page.Visit, o store.Organization, q search.Query, empty bool) ([]item, error) {
+	ctx := v.Context()
+	found, err := p.Search.Find(ctx, v.Who, o.ID, q)
+	if err != nil {
+		return nil, err
+	}
+	group := "Stacks"
+	if empty {
+		group = "Recent"
+		used, err := p.used(ctx, v.Who, o)
 		if err != nil {
 			return nil, err
 		}
-		list = slices.DeleteFunc(list, func(st store.Stack) bool { return !matches(st.Project+"/"+st.Name, name) })
-		for _, st := range list[:min(len(list), found)] {
-			text, path := st.Project+"/"+st.Name, []string{o.Name, st.Project, st.Name}
-			if number != "" {
-				items = append(items, item{Text: text + " #" + number, Kind: "deployment", Href: links.Path(append(path, "deployments", number)...), rank: 1})
-				continue
-			}
-			items = append(items, item{Text: text, Kind: "stack", Href: links.Path(path...), rank: 1})
-			who, _, err := p.Stacks.Find(v.Context(), v.Who, identity.StateRead, o.Name, st.Project, st.Name)
-			if err == nil && who.Can(st, identity.Operate) {
-				items = append(items, item{Text: "Deploy " + text, Kind: "action", Href: links.Path(append(path, "deploy")...), rank: 2})
-			}
+		found.Stacks = recent(used, found.Stacks)
+	}
+	var stacks, rest []item
+	for _, s := range found.Stacks {
+		stacks = append(stacks, item{Group: group, Text: s.Project + "/" + s.Name, Kind: "stack", Icon: "stacks", Note: s.State.Words(), Href: links.Path(o.Name, s.Project, s.Name)})
+	}
+	for _, r := range found.Runs {
+		stack, number := r.Project+"/"+r.Stack, strconv.FormatInt(r.Version, 10)
+		text := fmt.Sprintf("%s #%s", stack, number)
+		if r.Message != "" {
+			text += ": " + r.Message
 		}
+		state := waiting.State(store.Job{Status: r.Status, Reason: r.Reason, DriftFound: r.Drift})
+		rest = append(rest, item{Group: "Deployments", Text: text, Kind: "deployment", Icon: "deploys", Note: view.MarkWord(view.MarkOf(state)), Href: links.Path(o.Name, r.Project, r.Stack, "deployments", number)})
 	}
-	if !v.Who.CanReadPools(o.ID) {
-		return items, nil
+	for _, r := range found.Resources {
+		rest = append(rest, item{
+			Group: "Resources", Text: r.Name + " in " + r.Project + "/" + r.Stack, Kind: "resource", Icon: "cube", Note: r.Type,
+			Href: links.Path(o.Name, r.Project, r.Stack, "resources") + "?" + query("q", r.Name),
+		})
 	}
-	list, _, err := p.Pools.List(v.Context(), o.ID)
+	for _, m := range found.Members {
+		rest = append(rest, item{Group: "People", Text: person(m), Kind: "user", Icon: "user", Note: m.Role, Href: links.Path(o.Name, "-", "settings", "members") + "?" + query("q", m.Login)})
+	}
+	for _, t := range found.Teams {
+		rest = append(rest, item{Group: "Teams", Text: cmp.Or(t.DisplayName, t.Name), Kind: "team", Icon: "users", Href: links.Path(o.Name, "-", "settings", "teams", t.Name)})
+	}
+	agents, err := p.agents(v, o, q, found, empty)
+	if err != nil {
+		return nil, err
+	}
+	rest = append(rest, agents...)
+	acts, named, err := p.actions(v, o, q, found.Stacks, empty)
+	if err != nil {
+		return nil, err
+	}
+	if named { // the words name an action
+		return slices.Concat(acts, stacks, rest), nil
+	}
+	return slices.Concat(stacks, acts, rest), nil
+}
+
+func person(m store.Member) string {
+	if m.Name == "" || m.Name == m.Login {
+		return m.Login
+	}
+	return m.Name + " (" + m.Login + ")"
+}
+
+// agents returns the pools and agents that are found.
+func (p *palette) agents(v *page.Visit, o store.Organization, q search.Query, found search.Found, empty bool) ([]item, error) {
+	if !v.Who.CanReadPools(o.ID) || empty || len(q.Words) == 0 {
+		return nil, nil
+	}
+	var items []item
+	list, err := p.Pools.Summaries(v.Context(), v.Who, o.ID)
 	if err != nil {
 		return nil, err
 	}
 	for _, pool := range list {
-		path := []string{o.Name, "-", "pools", pool.ID}
-		items = append(items, item{Text: pool.Name, Kind: "pool", Href: links.Path(path...)})
-		if words == "" {
-			continue // agents would crowd out the pages
-		}
-		for _, a := range pool.Agents {
-			items = append(items, item{Text: cmp.Or(a.Hostname, a.AgentID) + " in " + pool.Name, Kind: "agent", Href: links.Path(append(path, "agents", a.AgentID)...)})
+		if q.Match(pool.Name) {
+			items = append(items, item{Group: "Agents", Text: pool.Name, Kind: "pool", Icon: "agents", Note: "pool", Href: links.Path(o.Name, "-", "pools", pool.ID)})
 		}
 	}
+	for _, a := range found.Agents {
+		items = append(items, item{
+			Group: "Agents", Text: cmp.Or(a.Hostname, a.AgentID) + " in " + a.Pool, Kind: "agent", Icon: "agents", Note: "agent",
+			Href: links.Path(o.Name, "-", "pools", a.PoolID, "agents", a.AgentID),
+		})
+	}
 	return items, nil
+}
+
+// shownRecent is the number of recent stacks.
+const shownRecent = 6
+
+// used returns the stacks that the user created or deployed lately.
+func (p *palette) used(ctx context.Context, who identity.Principal, o store.Organization) ([]store.Stack, error) {
+	if who.User.ID == "" {
+		return nil, nil
+	}
+	return p.Deployments.UsedStacks(ctx, who, o.ID, shownRecent)
+}
+
+// recent returns the stacks that changed last, those first that the user has used.
+func recent(used []store.Stack, list []estate.Stack) []estate.Stack {
+	slices.SortStableFunc(list, func(a, b estate.Stack) int { return cmp.Compare(placeOf(a, used), placeOf(b, used)) })
+	return list[:min(len(list), shownRecent)]
+}
+
+func placeOf(s estate.Stack, used []store.Stack) int {
+	if at := slices.IndexFunc(used, func(u store.Stack) bool { return u.ID == s.StackID }); at >= 0 {
+		return at
+	}
+	return len(used)
 }

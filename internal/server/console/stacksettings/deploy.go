@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"workflowagent/internal/server/console/page"
@@ -33,8 +34,10 @@ type deployModel struct {
 	Auth      string
 	Effective []origin
 	Operate   bool
-	Issuer    string
-	Triggers  triggersModel
+	// Saved reports that the visitor has stored the settings just now.
+	Saved    bool
+	Issuer   string
+	Triggers triggersModel
 }
 
 func (p *pages) stored(v *page.Visit) (*deployments.StoredSettings, error) {
@@ -54,6 +57,7 @@ func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
 		return view.Page{}, err
 	}
 	if stored != nil {
+		m.Saved = v.Query(savedVersion) == strconv.FormatInt(stored.Version, 10)
 		m.Set, m.Version, m.Source, m.Warnings = &stored.Settings, stored.Version, stored.Source, stored.Warnings
 	}
 	list, preset, err := p.visiblePools(v, m.Set.AgentPoolID)

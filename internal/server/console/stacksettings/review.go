@@ -62,6 +62,9 @@ func merged(before *workflow.Settings, patch []byte) (*workflow.Settings, error)
 // sourceConsole is the source of settings that this page stored.
 const sourceConsole = "console"
 
+// savedVersion is the parameter with the version of the settings that the visitor has stored.
+const savedVersion = "saved"
+
 // clearCache discards the workspaces of the stack.
 func (p *pages) clearCache(v *page.Visit) (page.Answer, error) {
 	return answer(v, p.Deployments.ClearCache(v.Context(), v.Who, v.Stack), "", p.deployPage)
@@ -80,7 +83,10 @@ func (p *pages) save(v *page.Visit) (page.Answer, error) {
 	if v.Form("version") != strconv.FormatInt(version, 10) {
 		err = fault.Conflict("The settings changed in the meantime. Check them and change them again.")
 	} else {
-		_, err = p.Deployments.PatchSettings(v.Context(), v.Who, v.Stack, []byte(v.Form("patch")), sourceConsole)
+		stored, err = p.Deployments.PatchSettings(v.Context(), v.Who, v.Stack, []byte(v.Form("patch")), sourceConsole)
 	}
-	return answer(v, err, "", p.deployPage)
+	if err != nil {
+		return answer(v, err, "", p.deployPage)
+	}
+	return page.See(path(v.Stack) + "?" + savedVersion + "=" + strconv.FormatInt(stored.Version, 10)), nil
 }

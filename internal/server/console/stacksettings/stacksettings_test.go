@@ -58,8 +58,12 @@ func store(t *testing.T, b *consoletest.Browser, form url.Values) (review consol
 		t.Fatalf("review: status %d: %s", review.Status, review.Body)
 	}
 	patch := html.UnescapeString(patchField.FindStringSubmatch(review.Body)[1])
-	if p := b.Post(base+"/save", url.Values{"patch": {patch}, "version": {version.FindStringSubmatch(review.Body)[1]}}); p.Status != http.StatusSeeOther {
+	p := b.Post(base+"/save", url.Values{"patch": {patch}, "version": {version.FindStringSubmatch(review.Body)[1]}})
+	if p.Status != http.StatusSeeOther {
 		t.Fatalf("save: status %d: %s", p.Status, p.Body)
+	}
+	if !b.Get(p.Location()).Contains("Saved.", "data-dialog autofocus", "Deploy now") || b.Get(base+"?saved=0").Contains("Deploy now") {
+		t.Error("the page offers to deploy not after saving, or always")
 	}
 	return review
 }

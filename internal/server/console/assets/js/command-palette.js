@@ -1,7 +1,6 @@
-// command-palette finds pages and actions by name: Ctrl+K or Cmd+K.
+// command-palette finds pages, objects and actions by their words: Ctrl+K or Cmd+K.
+import { openDeploy } from "./deploy-dialog.js";
 import { element, icon } from "./html.js";
-
-const icons = { stack: "stacks", deployment: "deploys", action: "play", pool: "agents", agent: "agents", organization: "group" };
 
 class CommandPalette extends HTMLElement {
   connectedCallback() {
@@ -12,7 +11,7 @@ class CommandPalette extends HTMLElement {
       button.addEventListener("click", () => this.show());
     }
     document.addEventListener("keydown", (this.onKey = (event) => {
-      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && !document.querySelector("dialog[open]:not(.pal)")) {
         event.preventDefault();
         this.show();
       }
@@ -26,26 +25,34 @@ class CommandPalette extends HTMLElement {
   show() {
     if (!this.dialog) this.build();
     this.input.value = "";
-    this.dialog.showModal();
+    if (!this.dialog.open) this.dialog.showModal();
     this.find();
   }
 
   build() {
+    const label = "Find or do";
     this.input = element("input", {
-      type: "search", className: "inp", placeholder: "Stack, deployment, pool, agent, action…",
-      ariaLabel: "Find a page or action", role: "combobox", ariaExpanded: "true",
+      type: "text", className: "inp", placeholder: "Stack, deployment, resource, person, action…", autocomplete: "off", spellcheck: false,
+      ariaLabel: label, role: "combobox", ariaExpanded: "true", ariaAutoComplete: "list",
     });
     this.input.setAttribute("aria-controls", "palette-list");
-    this.list = element("ul", { id: "palette-list", role: "listbox", ariaLabel: "Results" });
+    this.list = element("div", { id: "palette-list", role: "listbox", ariaLabel: "Results" });
     const keys = [["↑ ↓", "choose"], ["Enter", "open"], ["Esc", "close"]];
     const footer = element("footer", {}, ...keys.map(([key, text]) => element("span", {}, element("kbd", { textContent: key }), ` ${text}`)));
-    this.dialog = element("dialog", { className: "pal", ariaLabel: "Find a page or action" }, this.input, this.list, footer);
+    this.dialog = element("dialog", { className: "pal", ariaLabel: label }, this.input, this.list, footer);
     this.input.addEventListener("input", () => {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.find(), 120);
     });
     this.input.addEventListener("keydown", (event) => this.key(event));
-    this.dialog.addEventListener("click", (event) => event.target === this.dialog && this.dialog.close());
+    this.dialog.addEventListener("click", (event) => {
+      const option = event.target.closest("[role=option][data-at]");
+      if (event.target === this.dialog) this.dialog.close();
+      else if (option && !event.ctrlKey && !event.metaKey) {
+        event.preventDefault();
+        this.choose(this.found[option.dataset.at]);
+      }
+    });
     document.body.append(this.dialog);
   }
 
@@ -55,19 +62,31 @@ class CommandPalette extends HTMLElement {
     let found = [];
     try {
       const answer = await fetch(`/-/palette?${query}`, { headers: { Accept: "application/json" } });
-      if (answer.ok) found = await answer.json();
+      if (answer.ok) found = (await answer.json()) ?? [];
     } catch {
       // The list stays empty without a server.
     }
     if (asked !== this.asked) return;
-    this.list.replaceChildren(...found.map((item, i) => {
-      const kind = element("span", { className: "dim nowrap", textContent: item.kind });
+    this.found = found;
+    const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const groups = [];
+    found.forEach((item, i) => {
+      if (groups.at(-1)?.name !== item.group) groups.push({ name: item.group, options: [] });
       const option = element("a", { id: `palette-${i}`, role: "option", href: item.href, tabIndex: -1 },
-        icon(icons[item.kind] ?? "right"), element("span", { className: "cut", textContent: item.text }), kind);
-      return element("li", { role: "presentation" }, option);
+        icon(item.icon), element("span", { className: "cut", title: item.text }, ...marked(item.text, words)),
+        element("span", { className: "dim nowrap", textContent: item.key ?? item.note ?? "" }));
+      option.dataset.at = i;
+      groups.at(-1).options.push(element("li", { role: "presentation" }, option));
+    });
+    this.list.replaceChildren(...groups.map((group, i) => {
+      const title = element("h3", { id: `palette-group-${i}`, role: "presentation", textContent: group.name });
+      const list = element("ul", { role: "group" }, ...group.options);
+      list.setAttribute("aria-labelledby", title.id);
+      return element("div", { role: "presentation" }, title, list);
     }));
     if (found.length === 0) {
-      this.list.append(element("li", { role: "presentation" }, element("a", { className: "dim", role: "option", ariaDisabled: "true", textContent: "Nothing found" })));
+      this.list.append(element("ul", { role: "presentation" }, element("li", { role: "presentation" },
+        element("a", { className: "dim", role: "option", ariaDisabled: "true", textContent: "Nothing found" }))));
     }
     this.select(0);
   }
@@ -87,16 +106,48 @@ class CommandPalette extends HTMLElement {
     all[this.at]?.scrollIntoView({ block: "nearest" });
   }
 
+  choose(item) {
+    if (!item) return;
+    if (item.way === "dialog") {
+      this.dialog.close();
+      openDeploy(item.href);
+    } else if (item.way === "post") {
+      const form = element("form", { method: "post", action: item.href });
+      document.body.append(form);
+      form.submit();
+    } else location.assign(item.href);
+  }
+
   key(event) {
+    if (event.isComposing) return;
     if (event.key === "ArrowDown") this.select(this.at + 1);
     else if (event.key === "ArrowUp") this.select(this.at - 1);
-    else if (event.key === "Enter") {
-      const href = this.options()[this.at]?.href;
-      if (href) location.assign(href);
-    } else if (event.key === "Escape") this.dialog.close(); // the browser would first empty the input
+    else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.choose(this.found.find((item) => item.key));
+    else if (event.key === "Enter") this.choose(this.found[this.at]);
+    else if (event.key === "Escape") this.dialog.close();
     else return;
     event.preventDefault();
   }
+}
+
+// marked returns the parts of a text, with those marked that are one of the words.
+function marked(text, words) {
+  const lower = text.toLowerCase();
+  if (lower.length !== text.length) return [text];
+  const parts = [];
+  let at = 0;
+  while (at < text.length) {
+    let best = null;
+    for (const word of words) {
+      const i = lower.indexOf(word, at);
+      if (i >= 0 && (!best || i < best.i || (i === best.i && word.length > best.length))) best = { i, length: word.length };
+    }
+    if (!best) break;
+    if (best.i > at) parts.push(text.slice(at, best.i));
+    parts.push(element("mark", { textContent: text.slice(best.i, best.i + best.length) }));
+    at = best.i + best.length;
+  }
+  return [...parts, text.slice(at)];
 }
 
 customElements.define("command-palette", CommandPalette);

@@ -3,6 +3,7 @@ import "./live-page.js";
 import "./local-time.js";
 import "./copy-text.js";
 import "./command-palette.js";
+import "./deploy-dialog.js";
 import "./keys.js";
 import "./table-labels.js";
 import "./resource-tree.js";
