@@ -11,18 +11,19 @@ import (
 // UsualTimes returns how long good deployments of the operations of listed ones usually run, by the ids of the
 // deployments. Those with too few earlier ones are missing.
 func (s *Service) UsualTimes(ctx context.Context, list []Listed) (map[string]time.Duration, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) (map[string]time.Duration, error) { return usualTimes(tx, list) })
+}
+
+func usualTimes(tx *store.Tx, list []Listed) (map[string]time.Duration, error) {
 	times := map[string]time.Duration{}
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		for _, d := range list {
-			good, err := tx.GoodCourses(d.StackID, d.Version, d.Operation, usualRuns)
-			if err != nil {
-				return err
-			}
-			if u := usual(good); u.Runs > 0 {
-				times[d.ID] = u.Median
-			}
+	for _, d := range list {
+		good, err := tx.GoodCourses(d.StackID, d.Version, d.Operation, usualRuns)
+		if err != nil {
+			return nil, fault.While(err, "reading how long deployments usually run")
 		}
-		return nil
-	})
-	return times, fault.While(err, "reading how long deployments usually run")
+		if u := usual(good); u.Runs > 0 {
+			times[d.ID] = u.Median
+		}
+	}
+	return times, nil
 }
