@@ -2,6 +2,7 @@ package deployments
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/budget"
@@ -19,6 +20,8 @@ type Board struct {
 	// Bad is the number of deployments that failed or were lost, up to [BadLimit]. It is 0 if Counted is false.
 	Bad     int64
 	Counted bool
+	// Older reports whether there are finished deployments that only Since keeps from the query. With a text, there can be.
+	Older bool
 	// Usual is how long good deployments of the same operation usually run, by the ids of running and queued ones.
 	Usual map[string]time.Duration
 }
@@ -74,6 +77,9 @@ func (s *Service) Board(ctx context.Context, p identity.Principal, orgID string,
 				return err
 			}
 		}
+		if b.Older, err = older(tx, q, filters[StageFinished], b.Finished); err != nil {
+			return err
+		}
 		b.Usual, err = usualTimes(tx, append(b.Running.Items[:len(b.Running.Items):len(b.Running.Items)], b.Waiting.Items...))
 		return err
 	})
@@ -107,6 +113,19 @@ func (q Query) of(stage store.Stage, others bool) Query {
 		}
 	}
 	return q
+}
+
+// older reports whether there are finished deployments before those that a filter selects.
+func older(tx *store.Tx, q Query, f store.StageFilter, found Listing) (bool, error) {
+	if q.Since.IsZero() || found.Next != "" || !slices.Contains(q.stages(), StageFinished) {
+		return false, nil
+	}
+	if q.Text != "" {
+		return true, nil
+	}
+	f.Since, f.Until, f.After = time.Time{}, f.Since, store.StagePosition{}
+	n, err := tx.CountInStage(f, 1)
+	return n > 0, err
 }
 
 // count sets the numbers of deployments that a query selects without its state, text and page.

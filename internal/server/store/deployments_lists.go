@@ -48,6 +48,7 @@ type StageFilter struct {
 	// Newest selects only the newest deployment of each stack.
 	Newest bool
 	Since  time.Time // of the request
+	Until  time.Time // of the request, which is earlier
 	// After is the deployment before the selected ones; the zero position selects from the first.
 	After StagePosition
 	Limit int
@@ -178,6 +179,10 @@ func (f StageFilter) conditions() (where string, args []any) {
 	if !f.Since.IsZero() {
 		args = append(args, f.Since)
 		where += fmt.Sprintf(" AND j.queued_at >= $%d", len(args))
+	}
+	if !f.Until.IsZero() {
+		args = append(args, f.Until)
+		where += fmt.Sprintf(" AND j.queued_at < $%d", len(args))
 	}
 	add := func(column, value string) {
 		if value != "" {

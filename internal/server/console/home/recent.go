@@ -3,8 +3,7 @@ package home
 import (
 	"strconv"
 
-	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -72,20 +71,5 @@ func origin(c estate.Change) (icon, text string) {
 	if c.LastDeployment == 0 {
 		return "terminal", "from the CLI"
 	}
-	switch c.Initiator {
-	case "":
-		return "deploys", "deployment"
-	case deployments.InitiatorConsole:
-		return "click", "started in the console"
-	case "schedule":
-		return "clock", "started by a schedule"
-	case vcs.InitiatorPush, vcs.InitiatorTag:
-		return "push", "started by a push"
-	case vcs.InitiatorPull, vcs.InitiatorReview:
-		return "pr", "pull request"
-	case "webhook":
-		return "hook", "started by a webhook"
-	default:
-		return "terminal", "started by " + view.Initiator(c.Initiator)
-	}
+	return queue.Origin(c.Initiator)
 }
