@@ -274,6 +274,7 @@ func (tx *Tx) DeploymentsInStage(f StageFilter) ([]DeploymentJob, error) {
 type StageText struct {
 	StagePosition
 	Version            int64
+	Name               string // of the stack, with its project
 	Requester, Message string
 	Branch, Commit     string // beginnings
 }
@@ -290,19 +291,20 @@ func (tx *Tx) SearchStage(f StageFilter, match func(StageText) bool) (found []St
 	if f.byDeployment() {
 		from = " FROM deployments d JOIN jobs j ON j.deployment_id = d.id"
 	}
-	from += " LEFT JOIN deployment_briefs b ON b.deployment_id = d.id "
+	from += " LEFT JOIN live_stacks s ON s.id = d.stack_id LEFT JOIN deployment_briefs b ON b.deployment_id = d.id "
 	n := 0
 	_, err = database.Collect(tx.Tx, func(scan database.Scan) (struct{}, error) {
 		var t StageText
 		var queued int64
-		err := scan(&queued, &t.DeploymentID, &t.Version, &t.Requester, &t.Message, &t.Branch, &t.Commit)
+		err := scan(&queued, &t.DeploymentID, &t.Version, &t.Name, &t.Requester, &t.Message, &t.Branch, &t.Commit)
 		t.QueuedAt = micro(queued)
 		end, n = t.StagePosition, n+1
 		if err == nil && match(t) {
 			found = append(found, t.StagePosition)
 		}
 		return struct{}{}, err
-	}, "SELECT "+at+", "+id+", d.version, d.requester, j.message, COALESCE(b.branch, ''), COALESCE(b.commit_id, '')"+from+where, args...)
+	}, "SELECT "+at+", "+id+`, d.version, COALESCE(s.project || '/' || s.name, d.project || '/' || d.stack), d.requester,
+		j.message || COALESCE((SELECT ' ' || u.message FROM updates u WHERE u.deployment_id = d.id AND u.message <> '' ORDER BY u.created_at, u.id LIMIT 1), ''), COALESCE(b.branch, ''), COALESCE(b.commit_id, '')`+from+where, args...)
 	if n < f.Limit {
 		end = StagePosition{}
 	}

@@ -99,7 +99,7 @@ func (l *list) chips() []chip {
 		counts[deployments.StateBad] = count(l.Bad, deployments.BadLimit)
 	}
 	for _, s := range states {
-		if s.mark != "" {
+		if s.mark != "" && (counts[s.value] != "0" || at == s.value) {
 			list = append(list, chip{Text: s.text, Mark: s.mark, Count: counts[s.value], Href: l.with("status", s.value), Current: at == s.value})
 		}
 	}

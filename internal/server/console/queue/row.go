@@ -168,25 +168,25 @@ func Origin(initiator string) (icon, text string) {
 
 // line is a run in a list, as it is shown.
 type line struct {
-	ID, Mark, State       string
-	Project, Stack        string // "" in the list of a stack
-	Number, Path, Title   string
-	Says                  string
-	Attention             bool
-	Kind                  string
-	Icon, Origin          string
-	Who, Where            string
-	Running               bool
-	Share                 float64 // percentage of the usual time of a running deployment; 0 if it is unknown
-	Then                  string  // the usual time of a queued deployment, or ""
-	Changes               map[string]int64
-	Place                 string    // in the queue, or ""
-	Began                 time.Time // of a running run; zero otherwise
-	Took                  string
-	At                    time.Time
-	Pick, Value           string // the form to which the checkbox of the row belongs and its value; "" without one
-	Action                waiting.Action
-	OfStack, RunsOfStack  string // addresses for the menu of the row; "" without a menu
+	ID, Mark, State      string
+	Project, Stack       string // "" in the list of a stack
+	Number, Path, Title  string
+	Says                 string
+	Attention            bool
+	Kind                 string
+	Icon, Origin         string
+	Who, Where           string
+	Running              bool
+	Share                float64 // percentage of the usual time of a running deployment; 0 if it is unknown
+	Then                 string  // the usual time of a queued deployment, or ""
+	Changes              map[string]int64
+	Place                string    // in the queue, or ""
+	Began                time.Time // of a running run; zero otherwise
+	Took                 string
+	At                   time.Time
+	Pick, Value          string // the form to which the checkbox of the row belongs and its value; "" without one
+	Action               waiting.Action
+	OfStack, RunsOfStack string // addresses for the menu of the row; "" without a menu
 }
 
 // lineOf returns the line of a deployment.
