@@ -78,8 +78,8 @@ func TestPendingDeployments(t *testing.T) {
 	waiting := map[string][]string{
 		"web/b #1": {"queued", "pool pool", "1.", "preview"},
 		"web/c #1": {"queued", "2."},
-		"web/a #2": {"Waiting for deployment #1", "2."},
-		"web/b #2": {"Waiting for deployment #1", "2."},
+		"web/a #2": {"Waiting for deployment #1"},
+		"web/b #2": {"Waiting for deployment #1"},
 	}
 	check(queued, waiting)
 	waiting["web/a #1"] = []string{"running"}
@@ -107,7 +107,7 @@ func TestPendingDeployments(t *testing.T) {
 	// The end of the first deployment puts the next one of its stack into the pool's queue.
 	job.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
 	check(active, nil)
-	check(queued, map[string][]string{"web/b #1": {"1."}, "web/c #1": {"2."}, "web/a #2": {"3."}, "web/b #2": {"2."}})
+	check(queued, map[string][]string{"web/b #1": {"1."}, "web/c #1": {"2."}, "web/a #2": {"3."}, "web/b #2": {"Waiting for deployment #1"}})
 	check(all+"?status=succeeded", map[string][]string{"web/a #1": {"succeeded", "build-1"}})
 	check(all+"?status=bad", nil)
 }

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -206,8 +205,8 @@ func lineOf(r Row, now time.Time) line {
 	switch r.State {
 	case waiting.StateQueued:
 		l.At, l.Action = r.Job.QueuedAt, r.Why.Action
-		if n := max(r.Why.Position, r.Why.Ahead+1); r.Why.Position > 0 || r.Why.Ahead > 0 {
-			l.Place = strconv.FormatInt(n, 10) + "."
+		if r.Why.Position > 0 {
+			l.Place = strconv.FormatInt(r.Why.Position, 10) + "."
 		}
 		if r.Usual > 0 {
 			l.Then = "then ~" + words.Elapsed(r.Usual)
@@ -226,9 +225,4 @@ func lineOf(r Row, now time.Time) line {
 var operationWords = map[workflow.Operation]string{workflow.OperationDetectDrift: "drift", workflow.OperationRemediateDrift: "fix drift"}
 
 // placeTitle says which place a queued deployment has.
-func (l line) placeTitle() string {
-	if l.Place == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s in the queue", strings.TrimSuffix(l.Place, "."))
-}
+func (l line) placeTitle() string { return "Place " + strings.TrimSuffix(l.Place, ".") + " in the queue of its pool" }
