@@ -146,7 +146,7 @@ func generateDeployments(b *testing.B, db *store.DB, p *plant) {
 		_, err := tx.Exec("INSERT INTO collaborators (stack_id, user_id, permission) SELECT id, '" + p.user.User.ID + "', 101 FROM stacks WHERE id LIKE 'stack-%3'")
 		return err
 	})
-	numbers := "WITH RECURSIVE numbers (n) AS (SELECT %d UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) "
+	numbers := "WITH RECURSIVE numbers (n) AS (SELECT CAST(%d AS BIGINT) UNION ALL SELECT n + 1 FROM numbers WHERE n < %d) "
 	stack := "'stack-' || SUBSTR('0000' || CAST(CASE WHEN n %% 10 = 9 THEN 9999 ELSE (n * 7919) %% 9999 END AS TEXT), LENGTH('0000' || CAST(CASE WHEN n %% 10 = 9 THEN 9999 ELSE (n * 7919) %% 9999 END AS TEXT)) - 4)"
 	for from := 0; from < 100_000; from += 10_000 {
 		write(func(tx *store.Tx) error {
@@ -165,7 +165,7 @@ func generateDeployments(b *testing.B, db *store.DB, p *plant) {
 					CASE WHEN n %% 17017 = 0 THEN 1 ELSE 0 END FROM numbers JOIN deployments d ON d.id = 'd' || CAST(n AS TEXT)`, from, from+9999),
 				fmt.Sprintf(numbers+`INSERT INTO updates (id, stack_id, kind, preview, status, version, requested_by, deployment_id, program, created_at, started_at, finished_at, lease_hash,
 					lease_expires_at, reason, state_blob, state_schema, resource_count, resource_changes, next_sequence, state_expired, events_expired, journal_version, checkpoint_sequence, token_id, message)
-					SELECT 'u' || d.id, d.stack_id, 'update', 0, 'succeeded', d.version, d.requested_by, d.id, '', d.created_at, d.created_at, d.created_at, '%%s', 0, '', '', 0, 0,
+					SELECT 'u' || d.id, d.stack_id, 'update', 0, 'succeeded', d.version, d.requested_by, d.id, '', d.created_at, d.created_at, d.created_at, '', 0, '', '', 0, 0,
 					'{"create":1,"same":40}', 0, 0, 0, 0, 0, '', 'Move checkout' FROM numbers JOIN deployments d ON d.id = 'd' || CAST(n AS TEXT) WHERE d.operation = 'update'`, from, from+9999),
 			} {
 				if _, err := tx.Exec(statement); err != nil {
