@@ -2,6 +2,7 @@ package browser
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,7 +44,9 @@ func TestDeployments(t *testing.T) {
 	tb.looks(path, "deployments")
 	tb.looks("/"+consoletest.Org+"/payments/staging/runs", "runs")
 	tb.window(path, "light", 1440, 900)
-	tb.measured(36)
+	if heights := evaluate[[]float64](tb, `[...document.querySelectorAll(".l-dep .row:not(.hd)")].map((r) => r.getBoundingClientRect().height)`); slices.ContainsFunc(heights, func(h float64) bool { return h != 36 }) {
+		t.Errorf("the rows have the heights %v, want 36", heights)
+	}
 	tb.broken("deployments")
 	tb.wait("all deployments are listed", deployed+`.join() === "web/prod-eu #1,web/prod-eu #2,web/prod-us #1,payments/staging #1,payments/prod #1"`)
 	if got := evaluate[string](tb, `document.querySelector(".l-dep .say [title*='Raise the limit']").textContent`); !strings.HasPrefix(got, "Raise the limit "+hostile) || strings.Contains(got, "\u202e") {
