@@ -80,7 +80,7 @@ func (s *Service) Board(ctx context.Context, p identity.Principal, orgID string,
 		if b.Older, err = older(tx, q, filters[StageFinished], b.Finished); err != nil {
 			return err
 		}
-		b.Usual, err = usualTimes(tx, append(b.Running.Items[:len(b.Running.Items):len(b.Running.Items)], b.Waiting.Items...))
+		b.Usual, err = usualTimes(tx, append(slices.Clip(b.Running.Items), b.Waiting.Items...))
 		return err
 	})
 	return b, fault.While(err, "listing deployments")

@@ -26,6 +26,14 @@ func BenchmarkBoard(b *testing.B) {
 			db := open(b)
 			p := newPlant(b, db, deployments.Options{})
 			generateDeployments(b, db, p)
+			if engine == "postgres" { // as autovacuum does
+				if err := db.Write(b.Context(), scope.Server(), func(tx *store.Tx) error {
+					_, err := tx.Exec("ANALYZE")
+					return err
+				}); err != nil {
+					b.Fatal(err)
+				}
+			}
 			admin, member := p.user, p.user
 			member.Roles = map[string]string{p.org.ID: identity.RoleMember}
 			collaborator := member

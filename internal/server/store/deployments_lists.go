@@ -36,6 +36,7 @@ type StageFilter struct {
 	// Stacks selects the stacks with these ids, which the caller sees; nil selects all. [Tx.NarrowStage] sets it.
 	Stacks []string
 	few    bool // they have few deployments
+	live   bool // the caller sees all stacks that exist
 	Outcome
 	// Unsuccessful says that Outcome selects only finished deployments that did not succeed, or that found drift, so that an
 	// index of these can be used.
@@ -101,7 +102,7 @@ const (
 )
 
 // NarrowStage lets a filter select the ids of the stacks of a project that the caller sees, or of all that the caller sees
-// if these are some of many, so that queries need not check each deployment. It finds out whether the selected stacks have
+// if these are some of many, so that queries need not check the permissions on the stack of each deployment. It finds out whether the selected stacks have
 // few deployments. An empty project selects all.
 func (tx *Tx) NarrowStage(f *StageFilter, project string) error {
 	if f.StackID != "" {
@@ -110,7 +111,9 @@ func (tx *Tx) NarrowStage(f *StageFilter, project string) error {
 		return IgnoreMissing(err)
 	}
 	if project == "" && (slices.Contains(f.Reach.All, f.OrgID) || slices.Contains(f.Reach.ByDefault, f.OrgID)) {
-		return nil
+		all, err := tx.reachesAll(f.OrgID, f.Reach)
+		f.live = all && !slices.Contains(f.Reach.All, f.OrgID)
+		return err
 	}
 	q, err := tx.estateQuery(EstateFilter{OrgID: f.OrgID, Reach: f.Reach, Project: project})
 	if err != nil {
@@ -138,7 +141,7 @@ func (tx *Tx) NarrowStage(f *StageFilter, project string) error {
 
 // SelectedBy lets a filter select the stacks and the requester of another one.
 func (f *StageFilter) SelectedBy(o StageFilter) {
-	f.StackID, f.Stacks, f.few, f.RequestedBy = o.StackID, o.Stacks, o.few, o.RequestedBy
+	f.StackID, f.Stacks, f.few, f.live, f.RequestedBy = o.StackID, o.Stacks, o.few, o.live, o.RequestedBy
 }
 
 // conditions returns the condition of a filter, without the page, and its arguments; "" means that
@@ -153,6 +156,8 @@ func (f StageFilter) conditions() (where string, args []any) {
 			where = strings.Replace(where, "j.stack_id", "d.stack_id", 1)
 		}
 		where = "WHERE j.org_id = $1 AND " + where
+	case f.live:
+		where, args = "WHERE j.org_id = $1 AND EXISTS (SELECT 1 FROM live_stacks s WHERE s.id = j.stack_id AND s.org_id = $1)", []any{f.OrgID}
 	default:
 		where, args = ofOrgByStack("j", f.OrgID, f.Reach)
 	}
@@ -165,7 +170,7 @@ func (f StageFilter) conditions() (where string, args []any) {
 	}
 	if f.byDeployment() {
 		// SQLite then chooses the index deployments_by_stack, deployments_by_user or deployments_by_initiator.
-		where = strings.Replace(where, "j.org_id = $1", "j.org_id || '' = $1", 1) + " AND d.created_at >= 0"
+		where = strings.Replace(where, "j.org_id = $1", "NOT j.org_id <> $1", 1) + " AND d.created_at >= 0"
 		if f.StackID == "" && !f.few {
 			where += " AND d.org_id = $1"
 		}

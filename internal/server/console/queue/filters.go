@@ -78,9 +78,15 @@ type state struct{ value, text, mark string }
 
 // states are the values of the parameter status. Those with marks have chips.
 var states = []state{
-	{deployments.StateStarted, "Running", view.MarkRunning}, {waiting.StateQueued, "Queued", view.MarkQueued}, {deployments.StateBad, "Failed", view.MarkFailed},
-	{waiting.StateSucceeded, "succeeded", ""}, {waiting.StateDrift, "drift found", ""}, {waiting.StateCancelled, "cancelled", ""},
-	{waiting.StateSkipped, "skipped", ""}, {waiting.StateLost, "lost", ""}, {waiting.StateFailed, "failed, not lost", ""},
+	{deployments.StateStarted, "Running", view.MarkRunning},
+	{waiting.StateQueued, "Queued", view.MarkQueued},
+	{deployments.StateBad, "Failed", view.MarkFailed},
+	{waiting.StateSucceeded, "succeeded", ""},
+	{waiting.StateDrift, "drift found", ""},
+	{waiting.StateCancelled, "cancelled", ""},
+	{waiting.StateSkipped, "skipped", ""},
+	{waiting.StateLost, "lost", ""},
+	{waiting.StateFailed, "failed, not lost", ""},
 }
 
 // chip is a filter, with the number of what it finds, or "".

@@ -225,4 +225,6 @@ func lineOf(r Row, now time.Time) line {
 var operationWords = map[workflow.Operation]string{workflow.OperationDetectDrift: "drift", workflow.OperationRemediateDrift: "fix drift"}
 
 // placeTitle says which place a queued deployment has.
-func (l line) placeTitle() string { return "Place " + strings.TrimSuffix(l.Place, ".") + " in the queue of its pool" }
+func (l line) placeTitle() string {
+	return "Place " + strings.TrimSuffix(l.Place, ".") + " in the queue of its pool"
+}

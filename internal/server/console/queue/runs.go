@@ -95,7 +95,7 @@ func runLine(st store.Stack, r deployments.StackRun, now time.Time) line {
 	if d := r.Deployment; d != nil {
 		l, version = lineOf(Row{Listed: *d, Org: st.OrgName}, now), d.Written
 	} else {
-		l = updateLine(st, *r.Update, r.By, now)
+		l = updateLine(st, *r.Update, r.By)
 		if !r.Update.Preview {
 			version = r.Update.Version
 		}
@@ -107,7 +107,7 @@ func runLine(st store.Stack, r deployments.StackRun, now time.Time) line {
 }
 
 // updateLine returns the line of an update that no deployment ran.
-func updateLine(st store.Stack, u store.Update, by string, now time.Time) line {
+func updateLine(st store.Stack, u store.Update, by string) line {
 	l := line{
 		ID: "u-" + u.ID, Mark: view.MarkOf(u.Status), State: view.StatusWord(u.Status), Kind: u.Kind, Says: u.Message, Icon: "terminal", Origin: "run by the CLI",
 		Who: cmp.Or(by, "a token"), Where: "CLI", Changes: estate.Counts(u.ResourceChanges), At: u.FinishedAt,
