@@ -34,9 +34,10 @@ type StageFilter struct {
 	Reach   Reach
 	StackID string
 	// Stacks selects the stacks with these ids, which the caller sees; nil selects all. [Tx.NarrowStage] sets it.
-	Stacks []string
-	few    bool // they have few deployments
-	live   bool // the caller sees all stacks that exist
+	Stacks  []string
+	few     bool   // they have few deployments
+	live    bool   // the caller sees all stacks that exist
+	project string // of the stacks, if they are too many
 	Outcome
 	// Unsuccessful says that Outcome selects only finished deployments that did not succeed, or that found drift, so that an
 	// index of these can be used.
@@ -102,8 +103,8 @@ const (
 )
 
 // NarrowStage lets a filter select the ids of the stacks of a project that the caller sees, or of all that the caller sees
-// if these are some of many, so that queries need not check the permissions on the stack of each deployment. It finds out whether the selected stacks have
-// few deployments. An empty project selects all.
+// if these are some of many, so that queries need not check the permissions on the stack of each deployment. It finds out
+// whether the selected stacks have few deployments. An empty project selects all.
 func (tx *Tx) NarrowStage(f *StageFilter, project string) error {
 	if f.StackID != "" {
 		n, err := database.Scalar[int64](tx.Tx, "SELECT deployments FROM estate WHERE stack_id = $1", f.StackID)
@@ -133,15 +134,15 @@ func (tx *Tx) NarrowStage(f *StageFilter, project string) error {
 	if err != nil {
 		return err
 	}
-	if f.Stacks, f.few = append(f.Stacks, list...), all <= fewDeployments; len(list) > narrowedStacks && project == "" {
-		f.Stacks, f.few = nil, false
+	if f.Stacks, f.few = append(f.Stacks, list...), all <= fewDeployments; len(list) > narrowedStacks {
+		f.Stacks, f.few, f.project = nil, false, project
 	}
 	return nil
 }
 
 // SelectedBy lets a filter select the stacks and the requester of another one.
 func (f *StageFilter) SelectedBy(o StageFilter) {
-	f.StackID, f.Stacks, f.few, f.live, f.RequestedBy = o.StackID, o.Stacks, o.few, o.live, o.RequestedBy
+	f.StackID, f.Stacks, f.few, f.live, f.project, f.RequestedBy = o.StackID, o.Stacks, o.few, o.live, o.project, o.RequestedBy
 }
 
 // conditions returns the condition of a filter, without the page, and its arguments; "" means that
@@ -205,6 +206,10 @@ func (f StageFilter) conditions() (where string, args []any) {
 	add("j.agent_id", f.AgentID)
 	add("d.initiator", f.Initiator)
 	add("d.requested_by", f.RequestedBy)
+	if f.project != "" {
+		args = append(args, f.project)
+		where += fmt.Sprintf(" AND j.stack_id IN (SELECT p.id FROM live_stacks p WHERE p.org_id = $1 AND p.project = $%d)", len(args))
+	}
 	return where + f.Outcome.where(argumentsOf(&args)), args
 }
 
