@@ -42,7 +42,6 @@ func TestDeployments(t *testing.T) {
 	tb := newTab(t, w.URL)
 	signIn(tb, w.Token)
 	tb.looks(path, "deployments")
-	tb.looks("/"+consoletest.Org+"/payments/staging/runs", "runs")
 	tb.window(path, "light", 1440, 900)
 	if heights := evaluate[[]float64](tb, `[...document.querySelectorAll(".l-dep .row:not(.hd)")].map((r) => r.getBoundingClientRect().height)`); slices.ContainsFunc(heights, func(h float64) bool { return h != 36 }) {
 		t.Errorf("the rows have the heights %v, want 36", heights)

@@ -127,3 +127,31 @@ func TestInitiator(t *testing.T) {
 		t.Errorf("status %d, list %q", res.StatusCode, list)
 	}
 }
+
+// TestCompare selects runs of a stack, also of the CLI, and compares its versions.
+func TestCompare(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("web", "a")
+	for _, message := range []string{"first", "second", "<b>third</b>\u202egnp.exe"} {
+		s.RunUpdate(consoletest.Update{Stack: "web/a", Kind: "update", Message: message, Changes: map[string]any{"create": 2}, Result: "succeeded"})
+	}
+	s.RunUpdate(consoletest.Update{Stack: "web/a", Kind: "update", DryRun: true, Message: "look", Result: "succeeded"})
+	b := s.SignIn()
+	list := deployments(t, b, "/acme/web/a/runs")
+	if len(list) != 4 || !strings.HasPrefix(list[0], "succeeded preview look preview run by the CLI") || !strings.Contains(list[1], "v3 <b>third</b>gnp.exe update run by the CLI AD admin CLI +2") {
+		t.Errorf("the runs are %q", list)
+	}
+	p := b.Get("/acme/web/a/runs")
+	if n := strings.Count(p.Body, `form="compare" name="id"`); n != 3 || !p.Contains(`form="compare" name="id" value="2"`) {
+		t.Errorf("%d runs can be selected: %s", n, p.Body)
+	}
+	for query, want := range map[string]string{"id=3&id=1": "/acme/web/a/changes?from=1&to=3", "id=2&id=2": "", "id=1": "", "id=x&id=1": "", "id=1&id=2&id=3": "", "": ""} {
+		p := b.Get("/acme/web/a/runs/compare?" + query)
+		if want == "" && p.Status != http.StatusBadRequest || p.Location() != want {
+			t.Errorf("comparing %q: status %d to %q, want %q", query, p.Status, p.Location(), want)
+		}
+	}
+	if p := s.SignInWith(s.AddUser("cole", "stack-collaborator")).Get("/acme/web/a/runs/compare?id=1&id=2"); p.Status != http.StatusNotFound && p.Status != http.StatusForbidden {
+		t.Errorf("a collaborator without a permission compares: status %d", p.Status)
+	}
+}
