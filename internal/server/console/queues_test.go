@@ -104,7 +104,7 @@ var (
 func TestQueuesAndPools(t *testing.T) {
 	v := visit(t)
 	v.contains("the empty home", v.page("/acme"), "From an empty server to a deployment in three steps", "pulumi login "+v.url)
-	v.contains("the empty list", v.page("/acme/-/deployments"), "No deployment has finished yet.", "0 of 150 running")
+	v.contains("the empty list", v.page("/acme/-/deployments"), "No deployment yet", "pulumi deployment run update", "0 of 150 running")
 	v.contains("the list without pools", v.page("/acme/-/pools"), "No agent pool exists yet")
 
 	v.stack("dev")
@@ -129,9 +129,9 @@ func TestQueuesAndPools(t *testing.T) {
 		t.Fatalf("the poll returned deployment %q, want %s", claimed, first)
 	}
 	second := v.deploy("dev")
-	v.contains("the active list", v.page("/acme/-/deployments"), "web/dev #1", "claimed", "1 of 150 running", "in eu")
-	v.contains("the queue", v.page("/acme/-/deployments?show=queued"), "Waiting for deployment #1 of the stack, which is running (update by admin, since", "2nd of its stack")
-	v.contains("the stack's queue", v.page("/acme/web/dev/deployments?show=queued"), "Waiting for deployment #1", "Pause the stack")
+	v.contains("the active list", v.page("/acme/-/deployments"), "web/ dev #1 starts on build-1", "claimed", "1 running, 1 queued", "1 of 150 running", "Queued 1 in the order in which they start")
+	v.contains("the queue", v.page("/acme/-/deployments?status=queued"), "Waiting for deployment #1 of the stack, which is running (update by admin, since", "pool eu")
+	v.contains("the stack's queue", v.page("/acme/web/dev/runs?status=queued"), "Waiting for deployment #1", "Pause the stack")
 	v.contains("the pool with an agent", v.page(pool), "1 of 1 online", "busy", "web/dev #1")
 	v.contains("the home", v.page("/acme"), "Running now", "1 running, 1 queued", "web/ dev starts on build-1", "update: Waiting for deployment #1", "Recent changes", "1 of 1 busy")
 	var details struct {
@@ -146,14 +146,24 @@ func TestQueuesAndPools(t *testing.T) {
 	}
 
 	v.post("/acme/-/deployments/pause", nil, http.StatusSeeOther)
-	v.contains("the paused queue", v.page("/acme/-/deployments?show=queued"), "All deployments are paused by admin", "Deployments of the organization are paused by admin since", "Resume all deployments")
+	v.contains("the paused queue", v.page("/acme/-/deployments?status=queued"), "All deployments are paused by admin", "Deployments of the organization are paused by admin since", "Resume all deployments")
 	v.post("/acme/-/deployments/resume", nil, http.StatusSeeOther)
 	v.post("/acme/-/deployments/cancel", url.Values{"id": {second, "unknown"}}, http.StatusSeeOther)
-	v.contains("the finished list", v.page("/acme/-/deployments?show=finished"), "web/dev #2", "cancelled", "Cancelled by admin.")
-	if text := v.page("/acme/-/deployments?show=finished&status=failed"); strings.Contains(text, "web/dev #2") {
+	v.contains("the finished list", v.page("/acme/-/deployments?since=24h"), "Last 24 hours", "web/ dev #2", "cancelled", "Cancelled by admin.")
+	if text := v.page("/acme/-/deployments?status=bad"); strings.Contains(text, "dev #2") {
 		t.Errorf("the filter by status selects a cancelled deployment: %s", text)
 	}
-	v.contains("mine", v.page("/acme/-/deployments?show=finished&mine=on&operation=update&initiator=api"), "web/dev #2")
+	v.contains("mine", v.page("/acme/-/deployments?mine=on&operation=update&initiator=api"), "web/ dev #2")
+	for old, now := range map[string]string{
+		"/acme/-/deployments?show=queued&pool=x&after=1-a": "/acme/-/deployments?pool=x&status=queued", "/acme/-/deployments?show=active": "/acme/-/deployments?status=started",
+		"/acme/-/deployments?show=finished&status=failed": "/acme/-/deployments?since=all&status=failed",
+		"/acme/web/dev/updates":                           "/acme/web/dev/runs", "/acme/web/dev/updates?previews=1": "/acme/web/dev/runs?kind=preview",
+		"/acme/web/dev/deployments?show=queued&operation=update": "/acme/web/dev/runs?kind=update&status=queued",
+	} {
+		if p := v.browser.Get(old); p.Status != http.StatusSeeOther || p.Location() != now {
+			t.Errorf("%s: status %d to %q, want %q", old, p.Status, p.Location(), now)
+		}
+	}
 
 	// Tokens: one more, and both revoked; then the pool cannot hand anything out.
 	v.contains("a further token", v.post(pool+"/tokens", url.Values{"description": {"second host"}}, http.StatusOK), "shows this token only now")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,13 +32,16 @@ const PageSize = 50
 type Query struct {
 	Stage     store.Stage // required
 	StackID   string
-	State     string // a state of package waiting
+	Project   string
+	Stack     string // name, of the project
+	State     string // a state of package waiting, or [StateBad] or [StateStarted]
 	Operation workflow.Operation
 	PoolID    string
 	AgentID   string
 	Initiator string
-	Mine      bool // only those that the caller requested
-	Newest    bool // only the newest deployment of each stack
+	Mine      bool   // only those that the caller requested
+	Who       string // login of the user who requested them
+	Newest    bool   // only the newest deployment of each stack
 	Since     time.Time
 	// Text selects deployments by their number, or by a part of their requester, branch, commit or
 	// message. A page then considers at most [Searched] deployments, and can be empty although there are
@@ -55,6 +59,8 @@ type Listed struct {
 	Why   waiting.Why // zero unless the deployment is queued
 	// Changes are the numbers of changed resources by operation of the engine; nil if they are unknown.
 	Changes map[string]int64
+	Message string // what the client of its update says about it
+	Written int64  // version of the stack that its update wrote, or 0
 }
 
 // Listing is a page of deployments.
@@ -81,23 +87,51 @@ func (s *Service) Page(ctx context.Context, p identity.Principal, orgID string, 
 		return out, err
 	}
 	err = s.db.Read(ctx, func(tx *store.Tx) error {
-		var list []store.DeploymentJob
-		var next store.StagePosition
-		if q.Text != "" {
-			list, next, err = search(tx, f, q.Text)
-		} else {
-			list, next, err = firstPage(tx, f)
-		}
-		if err != nil {
+		found, err := q.resolve(tx, &f)
+		if err != nil || !found {
 			return err
 		}
-		if next.DeploymentID != "" {
-			out.Next = cursor(next)
-		}
-		out.Items, err = s.listed(tx, orgID, list, f.Reach)
+		out, err = s.stage(tx, f, q.Text)
 		return err
 	})
 	return out, fault.While(err, "listing deployments")
+}
+
+// resolve lets a filter select by the ids of the stack and the user that a query names. It reports whether they exist.
+func (q Query) resolve(tx *store.Tx, f *store.StageFilter) (bool, error) {
+	if q.Stack != "" {
+		id, err := tx.StackID(f.OrgID, q.Project, q.Stack)
+		if f.StackID = id; err != nil {
+			return false, store.IgnoreMissing(err)
+		}
+	}
+	if q.Who != "" {
+		u, err := tx.UserByLogin(q.Who)
+		if err != nil || f.RequestedBy != "" && f.RequestedBy != u.ID {
+			return false, store.IgnoreMissing(err)
+		}
+		f.RequestedBy = u.ID
+	}
+	return true, tx.NarrowStage(f, q.Project)
+}
+
+// stage returns a page of deployments, of those that contain a text unless it is "".
+func (s *Service) stage(tx *store.Tx, f store.StageFilter, text string) (out Listing, err error) {
+	var list []store.DeploymentJob
+	var next store.StagePosition
+	if text != "" {
+		list, next, err = search(tx, f, text)
+	} else {
+		list, next, err = firstPage(tx, f)
+	}
+	if err != nil {
+		return out, err
+	}
+	if next.DeploymentID != "" {
+		out.Next = cursor(next)
+	}
+	out.Items, err = s.listed(tx, f.OrgID, list, f.Reach)
+	return out, err
 }
 
 // firstPage returns a page of deployments, and the position of its last one if there are more.
@@ -134,7 +168,14 @@ func (s *Service) listed(tx *store.Tx, orgID string, list []store.DeploymentJob,
 	}
 	for _, u := range updates {
 		d := byID[u.DeploymentID]
-		if u.ResourceChanges == "" || !updateMatches(d.Operation, store.UpdateKind{Kind: u.Kind, Preview: u.Preview}) {
+		if !updateMatches(d.Operation, store.UpdateKind{Kind: u.Kind, Preview: u.Preview}) {
+			continue
+		}
+		d.Message = u.Message
+		if !u.Preview {
+			d.Written = u.Version
+		}
+		if u.ResourceChanges == "" {
 			continue
 		}
 		var changes map[string]int64
@@ -167,30 +208,11 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 			return f, fault.Invalid("only users have requested deployments")
 		}
 	}
-	switch q.State {
-	case "":
-	case waiting.StateQueued:
-		f.Statuses = []workflow.Status{workflow.StatusNotStarted}
-	case waiting.StateClaimed:
-		f.Statuses = []workflow.Status{workflow.StatusAccepted}
-	case waiting.StateRunning:
-		f.Statuses = []workflow.Status{workflow.StatusRunning}
-	case waiting.StateSucceeded:
-		f.Statuses, f.Drift = []workflow.Status{workflow.StatusSucceeded}, new(bool)
-	case waiting.StateDrift:
-		f.Drift = new(true)
-	case waiting.StateCancelled:
-		f.Reasons = []workflow.Reason{workflow.ReasonCancelled}
-	case waiting.StateSkipped:
-		f.Statuses, f.NotReasons = []workflow.Status{workflow.StatusSkipped}, []workflow.Reason{workflow.ReasonCancelled}
-	case waiting.StateLost:
-		f.Statuses, f.Reasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonLost}
-	case waiting.StateFailed:
-		f.Statuses, f.NotReasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonCancelled, workflow.ReasonLost}
-		f.Drift = new(bool)
-	default:
-		return f, fault.Invalid("%q is not a state of deployments", q.State)
+	var err error
+	if f.Outcome, err = outcomeOf(q.State); err != nil {
+		return f, err
 	}
+	f.Unsuccessful = slices.Contains([]string{StateBad, waiting.StateFailed, waiting.StateLost, waiting.StateCancelled, waiting.StateSkipped, waiting.StateDrift}, q.State)
 	if q.After == "" {
 		return f, nil
 	}
@@ -201,6 +223,46 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	}
 	f.After = store.StagePosition{QueuedAt: time.UnixMicro(us), DeploymentID: id}
 	return f, nil
+}
+
+// States of several kinds of deployments, for filters.
+const (
+	StateBad     = "bad"     // failed or lost
+	StateStarted = "started" // claimed or running
+)
+
+// outcomeOf returns the jobs in a state.
+func outcomeOf(state string) (o store.Outcome, err error) {
+	switch state {
+	case "":
+	case waiting.StateQueued:
+		o.Statuses = []workflow.Status{workflow.StatusNotStarted}
+	case waiting.StateClaimed:
+		o.Statuses = []workflow.Status{workflow.StatusAccepted}
+	case waiting.StateRunning:
+		o.Statuses = []workflow.Status{workflow.StatusRunning}
+	case StateStarted:
+		o.Statuses = []workflow.Status{workflow.StatusAccepted, workflow.StatusRunning}
+	case waiting.StateSucceeded:
+		o.Statuses, o.Drift = []workflow.Status{workflow.StatusSucceeded}, new(bool)
+	case waiting.StateDrift:
+		o.Drift = new(true)
+	case waiting.StateCancelled:
+		o.Reasons = []workflow.Reason{workflow.ReasonCancelled}
+	case waiting.StateSkipped:
+		o.Statuses, o.NotReasons = []workflow.Status{workflow.StatusSkipped}, []workflow.Reason{workflow.ReasonCancelled}
+	case waiting.StateLost:
+		o.Statuses, o.Reasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonLost}
+	case waiting.StateFailed:
+		o.Statuses, o.NotReasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonCancelled, workflow.ReasonLost}
+		o.Drift = new(bool)
+	case StateBad:
+		o.Statuses, o.NotReasons = []workflow.Status{workflow.StatusFailed}, []workflow.Reason{workflow.ReasonCancelled}
+		o.Drift = new(bool)
+	default:
+		return o, fault.Invalid("%q is not a state of deployments", state)
+	}
+	return o, nil
 }
 
 func cursor(at store.StagePosition) string {
@@ -228,14 +290,9 @@ func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stack
 		return l, errNoOrg
 	}
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		if l.Org, err = tx.OrgQueue(orgID); err != nil {
+		if l, err = s.orgQueues(tx, orgID); err != nil {
 			return err
 		}
-		var quota int64
-		if l.Active, quota, err = tx.CountActiveJobs(orgID); err != nil {
-			return err
-		}
-		l.Cap = s.cap(quota)
 		f := store.StageFilter{OrgID: orgID, StackID: stackID, Reach: p.Reach(orgID), Stage: StageActive}
 		if l.Running, err = tx.CountInStage(f, CountLimit); err != nil {
 			return err

@@ -38,7 +38,7 @@ func search(tx *store.Tx, f store.StageFilter, text string) (list []store.Deploy
 }
 
 // matcher returns a function that reports whether a deployment has the number that the text is, or
-// contains the text. It ignores the case of letters.
+// contains the text in the name of its stack, its requester, messages, branch or commit. It ignores the case of letters.
 func matcher(text string) func(store.StageText) bool {
 	text = strings.ToLower(strings.TrimSpace(text))
 	number, hash := strings.CutPrefix(text, "#")
@@ -52,7 +52,7 @@ func matcher(text string) func(store.StageText) bool {
 		case isNumber && hash:
 			return false
 		default:
-			return in(t.Requester) || in(t.Message) || in(t.Branch) || in(t.Commit)
+			return in(t.Name) || in(t.Requester) || in(t.Message) || in(t.Branch) || in(t.Commit)
 		}
 	}
 }

@@ -13,20 +13,35 @@ import (
 // UsualTimes returns how long good deployments of the operations of listed ones usually run, by the ids of the
 // deployments. Those with too few earlier ones are missing.
 func (s *Service) UsualTimes(ctx context.Context, list []Listed) (map[string]time.Duration, error) {
+	return store.Read(ctx, s.db, func(tx *store.Tx) (map[string]time.Duration, error) { return usualTimes(tx, list) })
+}
+
+// listedRuns is the number of a stack's newest deployments among which those of an operation are searched for a list.
+const listedRuns = 100
+
+func usualTimes(tx *store.Tx, list []Listed) (map[string]time.Duration, error) {
+	type kind struct {
+		stackID   string
+		operation workflow.Operation
+	}
+	known := map[kind]time.Duration{}
 	times := map[string]time.Duration{}
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		for _, d := range list {
-			good, err := tx.GoodCourses(d.StackID, d.Version, d.Operation, usualRuns)
+	for _, d := range list {
+		k := kind{d.StackID, d.Operation}
+		if _, ok := known[k]; !ok {
+			good, err := tx.GoodTimes(d.StackID, d.Operation, listedRuns, usualRuns)
 			if err != nil {
-				return err
+				return nil, fault.While(err, "reading how long deployments usually run")
 			}
-			if u := usual(good); u.Runs > 0 {
-				times[d.ID] = u.Median
+			if known[k] = 0; len(good) >= leastRuns {
+				known[k] = part(good, 50)
 			}
 		}
-		return nil
-	})
-	return times, fault.While(err, "reading how long deployments usually run")
+		if known[k] > 0 {
+			times[d.ID] = known[k]
+		}
+	}
+	return times, nil
 }
 
 // Usual returns how long good deployments of an operation of a stack usually run.

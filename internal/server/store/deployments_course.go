@@ -43,6 +43,18 @@ func (tx *Tx) GoodCourses(stackID string, before int64, op workflow.Operation, l
 	), stackID, before, op)
 }
 
+// GoodTimes returns how long the newest succeeded deployments of an operation ran, among the newest deployments of a stack.
+func (tx *Tx) GoodTimes(stackID string, op workflow.Operation, among, limit int) ([]time.Duration, error) {
+	return database.Collect(tx.Tx, func(scan database.Scan) (time.Duration, error) {
+		var us int64
+		err := scan(&us)
+		return time.Duration(us) * time.Microsecond, err
+	}, fmt.Sprintf(`SELECT j.ended_at - j.started_at FROM
+		(SELECT id, version, created_at FROM deployments WHERE stack_id = $1 AND created_at >= 0 ORDER BY created_at DESC, id LIMIT %d) d
+		JOIN jobs j ON j.deployment_id = d.id WHERE j.status = 'succeeded' AND j.operation = $2 AND j.started_at > 0
+		ORDER BY d.version DESC LIMIT %d`, among, limit), stackID, op)
+}
+
 // WritingCourses returns the newest deployments before a version of a stack that succeeded or failed in an operation that
 // changes resources or state, newest first.
 func (tx *Tx) WritingCourses(stackID string, before int64, limit int) ([]Course, error) {

@@ -211,7 +211,7 @@ func (tx *Tx) UsualTime(stackID string, op workflow.Operation) (time.Duration, e
 // ActiveJobs returns an organization's longest claimed and running jobs of the stacks that a caller
 // can see. poolID "" selects all pools.
 func (tx *Tx) ActiveJobs(orgID, poolID string, reach Reach, limit int) ([]QueueEntry, error) {
-	where, args := ofOrg("j", orgID, reach)
+	where, args := ofOrgEach("j", orgID, reach)
 	if where == "" {
 		return nil, nil
 	}

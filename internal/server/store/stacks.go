@@ -59,6 +59,11 @@ func (tx *Tx) StackByName(org, project, name string) (Stack, error) {
 	return stacks.One(tx.Tx, "WHERE s.org_id = "+named("$1")+" AND s.project = $2 AND s.name = $3", org, project, name)
 }
 
+// StackID returns the id of a stack of an organization.
+func (tx *Tx) StackID(orgID, project, name string) (string, error) {
+	return database.Scalar[string](tx.Tx, "SELECT id FROM live_stacks WHERE org_id = $1 AND project = $2 AND name = $3", orgID, project, name)
+}
+
 // StackFor returns a stack by its names, with the highest permission on it that a user or a team has
 // been granted; see [Tx.Granted]. It runs one statement.
 func (tx *Tx) StackFor(org, project, name, userID, teamID string) (Stack, Permission, error) {

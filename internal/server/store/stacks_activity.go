@@ -31,6 +31,45 @@ type ActivityFilter struct {
 	After  Activity
 	Offset int // number of entries to skip
 	Limit  int
+	RunFilter
+}
+
+// RunFilter selects deployments, and updates that no deployment ran. An empty field selects all.
+type RunFilter struct {
+	// Kind is the operation of a deployment, or the kind of an update: "preview" for those that change nothing.
+	Kind        string
+	RequestedBy string // user id
+	// Outcome selects deployments, and Status updates. NoUpdates selects no update.
+	Outcome   Outcome
+	Status    string
+	NoUpdates bool
+}
+
+// where returns the conditions on deployments and those on updates, each after AND.
+func (f RunFilter) where(arg func(any) string) (deployments, updates string) {
+	if f.Kind != "" {
+		kind := arg(f.Kind)
+		deployments += " AND operation = " + kind
+		if f.Kind == "preview" {
+			updates += " AND preview = 1"
+		} else {
+			updates += " AND preview = 0 AND kind = " + kind
+		}
+	}
+	if f.RequestedBy != "" {
+		by := " AND requested_by = " + arg(f.RequestedBy)
+		deployments, updates = deployments+by, updates+by
+	}
+	if of := f.Outcome.where(arg); of != "" {
+		deployments += " AND EXISTS (SELECT 1 FROM jobs j WHERE j.deployment_id = deployments.id" + of + ")"
+	}
+	if f.Status != "" {
+		updates += " AND status = " + arg(f.Status)
+	}
+	if f.NoUpdates {
+		updates += " AND 1 = 0"
+	}
+	return deployments, updates
 }
 
 // Activity returns the selected entries, newest first. Each of the two tables contributes as many
@@ -48,6 +87,8 @@ func (tx *Tx) Activity(f ActivityFilter) ([]Activity, error) {
 		updates = older + " AND (created_at < $2 OR id > $3)"
 		args = append(args, f.After.UpdateID)
 	}
+	ofDeployments, ofUpdates := f.RunFilter.where(argumentsOf(&args))
+	deployments, updates = deployments+ofDeployments, updates+ofUpdates
 	half := func(query, where string) string {
 		return fmt.Sprintf("SELECT * FROM (%s AND %s ORDER BY created_at DESC, id LIMIT %d) half", query, where, f.Offset+f.Limit)
 	}
@@ -55,6 +96,12 @@ func (tx *Tx) Activity(f ActivityFilter) ([]Activity, error) {
 		"SELECT deployment_id, update_id, created_at FROM (%s UNION ALL %s) activity ORDER BY created_at DESC, deployment_id, update_id LIMIT %d OFFSET %d",
 		half(activeDeployments, deployments), half(activeUpdates, updates), f.Limit, f.Offset,
 	), args...)
+}
+
+// UpdatesByID returns updates by their ids, in any order.
+func (tx *Tx) UpdatesByID(ids []string) ([]Update, error) {
+	where, args := among("id", ids, nil)
+	return updates.All(tx.Tx, "WHERE "+where, args...)
 }
 
 // NewestActivity returns the number of a stack's entries, and the time of the newest.

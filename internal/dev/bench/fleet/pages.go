@@ -99,9 +99,11 @@ func Pages(ctx context.Context, run *figures.Run) error {
 	pages := map[string]string{
 		"home": org, "stacks": org + "/-/stacks", "stacks of a project": org + "/" + site.Project, "a filtered list of stacks": org + "/-/stacks?q=copy-00",
 		"failed stacks": org + "/-/stacks?state=failed", "stacks by owner": org + "/-/stacks?group=owner", "stacks by last change": org + "/-/stacks?group=none&sort=changed",
-		"active deployments": org + "/-/deployments", "queue": org + "/-/deployments?show=queued", "finished deployments": org + "/-/deployments?show=finished",
-		"pools": org + "/-/pools", "pool": org + "/-/pools/" + p.pool, "calendar": org + "/-/activity/calendar", "activity of the organization": org + "/-/activity", "settings and access": org + "/-/activity?part=access",
-		"stack": stack, "resources": stack + "/resources", "activity": stack + "/updates", "deployments of a stack": stack + "/deployments",
+		"deployments": org + "/-/deployments", "queue": org + "/-/deployments?status=queued", "failed deployments": org + "/-/deployments?status=bad",
+		"deployments of a project": org + "/-/deployments?stack=" + site.Project,
+		"pools":                    org + "/-/pools", "pool": org + "/-/pools/" + p.pool, "calendar": org + "/-/activity/calendar",
+		"activity": org + "/-/activity", "settings and access": org + "/-/activity?part=access",
+		"stack": stack, "resources": stack + "/resources", "runs": stack + "/runs",
 		"deployment": stack + "/deployments/1", "queued deployment": org + "/" + site.Project + "/" + p.stack(1) + "/deployments/1",
 		"deploy": stack + "/deploy", "deployment settings": stack + "/settings", "user settings": "/user/settings", "server": "/-/server",
 	}

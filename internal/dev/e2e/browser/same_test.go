@@ -131,8 +131,8 @@ func TestSameAsPulumi(t *testing.T) {
 	if p := check("after a preview"); len(p.History) != 0 {
 		t.Errorf("a preview is in the history: %+v", p.History)
 	}
-	tb.open(stack + "/updates?previews=1")
-	tb.wait("the preview is listed", "document.querySelectorAll('main .row').length === 1 && document.querySelector('main .row').innerText.includes('succeeded')")
+	tb.open(stack + "/runs?kind=preview")
+	tb.wait("the preview is listed", "document.querySelectorAll('main .row[id]').length === 1 && document.querySelector('main .row[id]').innerText.includes('succeeded')")
 	up := c.run("up", "--yes", "--skip-preview")
 	link := viewLive.FindStringSubmatch(up)
 	if link == nil || !strings.HasPrefix(link[1], tb.base+"/") {
@@ -211,14 +211,14 @@ func compare(tb *tab, stack, when string, p printed) {
 		}
 	}
 
-	tb.open(stack + "/updates")
-	tb.wait("the activity is loaded", "document.querySelector('#updates')")
-	rows := evaluate[[]string](tb, "[...document.querySelectorAll('#updates .row')].map((r) => r.innerText)")
+	tb.open(stack + "/runs")
+	tb.wait("the activity is loaded", "document.querySelector('#runs')")
+	rows := evaluate[[]string](tb, "[...document.querySelectorAll('#runs .row[id]')].filter((r) => !r.querySelector('.c-op').innerText.includes('preview')).map((r) => r.innerText)")
 	if len(rows) != len(p.History) {
 		tb.t.Fatalf("%s: pulumi prints %d updates, and the page shows %q", when, len(p.History), rows)
 	}
 	for i, u := range p.History {
-		wants := []string{fmt.Sprintf("%s %d", u.Kind, u.Version)}
+		wants := []string{fmt.Sprintf("v%d", u.Version), u.Kind}
 		if !states(rows[i], u.Result) {
 			tb.t.Errorf("%s: pulumi prints the result %s, and the page shows %q", when, u.Result, rows[i])
 		}

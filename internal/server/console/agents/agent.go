@@ -43,7 +43,7 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 		if err != nil {
 			return view.Page{}, err
 		}
-		*to = queue.Rows(v.Org.Name, found)
+		*to = queue.Rows(v.Org.Name, found, nil)
 	}
 	if a.Agent.AgentID == "" {
 		if len(a.Rows)+len(a.Running) == 0 {

@@ -90,7 +90,7 @@ func (p *pages) load(v *page.Visit) (detail, error) {
 	if d.Queue, err = p.Deployments.Page(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageQueued, PoolID: id, Limit: shownQueue}); err != nil {
 		return d, err
 	}
-	d.Rows = queue.Rows(v.Org.Name, d.Queue)
+	d.Rows = queue.Rows(v.Org.Name, d.Queue, nil)
 	if d.Tokens, err = p.Pools.Tokens(ctx, v.Org.ID, id); err != nil { // shown only to administrators
 		return d, err
 	}

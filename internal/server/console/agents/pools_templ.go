@@ -762,9 +762,9 @@ func detailBody(d detail) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					var templ_7745c5c3_Var33 templ.SafeURL
-					templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(links.Path(d.Org, "-", "deployments") + "?show=queued&pool=" + d.Pool.AgentPool.ID))
+					templ_7745c5c3_Var33, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(links.Path(d.Org, "-", "deployments") + "?status=queued&pool=" + d.Pool.AgentPool.ID))
 					if templ_7745c5c3_Err != nil {
-						return templ.Error{Err: templ_7745c5c3_Err, FileName: `agents/pools.templ`, Line: 151, Col: 115}
+						return templ.Error{Err: templ_7745c5c3_Err, FileName: `agents/pools.templ`, Line: 151, Col: 117}
 					}
 					_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var33))
 					if templ_7745c5c3_Err != nil {

@@ -66,15 +66,19 @@ func Origin(deployment bool, initiator string) (icon, text string) {
 	}
 	switch initiator {
 	case "":
-		return "deploys", "deployment"
+		return "deploys", "started by the server"
 	case deployments.InitiatorConsole:
 		return "click", "started in the console"
 	case "schedule":
 		return "clock", "started by a schedule"
-	case vcs.InitiatorPush, vcs.InitiatorTag:
+	case vcs.InitiatorPush:
 		return "push", "started by a push"
-	case vcs.InitiatorPull, vcs.InitiatorReview:
-		return "pr", "pull request"
+	case vcs.InitiatorTag:
+		return "tag", "started by a tag"
+	case vcs.InitiatorPull:
+		return "pr", "started by a pull request"
+	case vcs.InitiatorReview:
+		return "pr", "started for a review stack"
 	case "webhook":
 		return "hook", "started by a webhook"
 	default:

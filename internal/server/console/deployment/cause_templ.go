@@ -1449,9 +1449,9 @@ func queueOf(d shown) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var73 templ.SafeURL
-			templ_7745c5c3_Var73, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(links.Path(d.St.OrgName, "-", "deployments") + "?show=queued"))
+			templ_7745c5c3_Var73, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(links.Path(d.St.OrgName, "-", "deployments") + "?status=queued"))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `deployment/cause.templ`, Line: 289, Col: 103}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `deployment/cause.templ`, Line: 289, Col: 105}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var73))
 			if templ_7745c5c3_Err != nil {

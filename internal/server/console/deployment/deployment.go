@@ -277,7 +277,7 @@ func (p *pages) again(v *page.Visit) (page.Answer, error) {
 func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 	return func(v *page.Visit) (page.Answer, error) {
 		err := p.Deployments.PauseStack(v.Context(), v.Who, v.Stack, paused)
-		return page.See(page.Back(v, page.StackPath(v.Stack, "deployments"))), err
+		return page.See(page.Back(v, page.StackPath(v.Stack, "runs"))), err
 	}
 }
 

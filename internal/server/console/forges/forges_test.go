@@ -240,8 +240,8 @@ func TestPushToDeploy(t *testing.T) {
 	pushed := []string{"branch main", commit[:8], "found by a poll", "update #1", vcs.ReasonPushed.Text()}
 	s.eventually(stack+"/git", pushed...)
 	s.eventually(s.one("events"), append(pushed, "web/prod")...)
-	s.eventually(stack+"/deployments?show=queued&initiator=git-push", "#1", "git-push")
-	if p := get(t, s.browser, stack+"/deployments?show=queued&initiator=git-tag"); strings.Contains(plain(p), "#1") {
+	s.eventually("/acme/-/deployments?status=queued&initiator=git-push", "#1", "started by a push")
+	if p := get(t, s.browser, "/acme/-/deployments?status=queued&initiator=git-tag"); strings.Contains(plain(p), "#1") {
 		t.Errorf("the filter does not apply: %s", plain(p))
 	}
 

@@ -52,7 +52,7 @@ type overview struct {
 	Now     time.Time
 	Admin   bool
 	Queues  deployments.Queues
-	Running []running
+	Running []queue.Row
 	Queued  []queue.Row
 	Needs   []need
 	// Pools are the pools; it is nil if the visitor may not see them.
@@ -82,12 +82,12 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		return view.Page{}, err
 	}
 	if o.Queues.Running > 0 {
-		if o.Running, err = p.active(v); err != nil {
+		if o.Running, err = p.deployments(v, deployments.StageActive, shownRunning); err != nil {
 			return view.Page{}, err
 		}
 	}
 	if o.Queues.Queued > 0 {
-		if o.Queued, _, err = p.deployments(v, deployments.StageQueued, shownQueued); err != nil {
+		if o.Queued, err = p.deployments(v, deployments.StageQueued, shownQueued); err != nil {
 			return view.Page{}, err
 		}
 	}

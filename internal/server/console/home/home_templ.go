@@ -679,7 +679,7 @@ func runs(o overview) templ.Component {
 	})
 }
 
-func runningRow(o overview, r running) templ.Component {
+func runningRow(o overview, r queue.Row) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -747,9 +747,9 @@ func runningRow(o overview, r running) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var29 string
-		templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.ResolveAttributeValue(view.Visible(r.text()))
+		templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.ResolveAttributeValue(view.Visible(now(r)))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `home/home.templ`, Line: 162, Col: 66}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `home/home.templ`, Line: 162, Col: 64}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ_7745c5c3_Var29)
 		if templ_7745c5c3_Err != nil {
@@ -760,9 +760,9 @@ func runningRow(o overview, r running) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var30 string
-		templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs(r.text())
+		templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs(now(r))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `home/home.templ`, Line: 162, Col: 79}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `home/home.templ`, Line: 162, Col: 75}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var30))
 		if templ_7745c5c3_Err != nil {
@@ -773,7 +773,7 @@ func runningRow(o overview, r running) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if r.Usual > 0 {
-			templ_7745c5c3_Err = share(r.share(o.Now)).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = share(r.Share(o.Now)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -783,7 +783,7 @@ func runningRow(o overview, r running) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if r.State == waiting.StateRunning {
-			templ_7745c5c3_Err = view.Since(r.since()).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Since(r.Since()).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

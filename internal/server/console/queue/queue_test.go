@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	rows = regexp.MustCompile(`(?s)<tr id="d-.*?</tr>`)
+	rows = regexp.MustCompile(`(?s)<div class="row" role="row" id="[du]-.*?class="cell c-more"`)
 	tags = regexp.MustCompile(`(?s)<wbr/?>|<[^>]*>`)
 )
 
@@ -32,7 +32,7 @@ func deployments(t *testing.T, b *consoletest.Browser, path string) (texts []str
 			}
 			return " "
 		}))
-		texts = append(texts, strings.Join(strings.Fields(text), " "))
+		texts = append(texts, strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "/ ", "/"))
 	}
 	return texts
 }
@@ -73,33 +73,43 @@ func TestPendingDeployments(t *testing.T) {
 			}
 		}
 	}
-	const active, queued = "/acme/-/deployments?show=active", "/acme/-/deployments?show=queued"
-	check(active, map[string][]string{"web/a #1": {"build-1 in pool", "admin (api)", "update"}})
-	check(queued, map[string][]string{
-		"web/b #1": {"1st queued", "preview"},
-		"web/c #1": {"2nd queued"},
-		"web/a #2": {"2nd of its stack queued", "Waiting for deployment #1"},
-		"web/b #2": {"2nd of its stack queued", "Waiting for deployment #1"},
-	})
+	const all, active, queued = "/acme/-/deployments", "/acme/-/deployments?status=started", "/acme/-/deployments?status=queued"
+	check(active, map[string][]string{"web/a #1": {"running", "build-1", "admin", "started by api", "update"}})
+	waiting := map[string][]string{
+		"web/b #1": {"queued", "pool pool", "1.", "preview"},
+		"web/c #1": {"queued", "2."},
+		"web/a #2": {"Waiting for deployment #1"},
+		"web/b #2": {"Waiting for deployment #1"},
+	}
+	check(queued, waiting)
+	waiting["web/a #1"] = []string{"running"}
+	check(all, waiting)
+	check(all+"?stack=web/c", map[string][]string{"web/c #1": {"queued"}})
+	check(all+"?stack=web&operation=update", map[string][]string{"web/a #1": {"running"}})
+	check(all+"?stack=web/none", nil)
+	check(all+"?stack=other", nil)
+	check(all+"?who=admin&stack=web/c", map[string][]string{"web/c #1": {}})
+	check(all+"?who=unknown", nil)
+	check(all+"?pool=unknown", nil)
+	check("/acme/web/a/runs", map[string][]string{"#1": {"running"}, "#2": {"queued", "Waiting for deployment #1"}})
+	check("/acme/web/a/runs?kind=preview", map[string][]string{"#2": {"queued"}})
+	check("/acme/web/a/runs?status=started", map[string][]string{"#1": {"running"}})
 
 	// The text filters each list, stays in the form, and goes along to the other stages.
 	check(queued+"&q=%232", map[string][]string{"web/a #2": {"preview"}, "web/b #2": {"preview"}})
+	check(queued+"&q=WEB%2Fc", map[string][]string{"web/c #1": {"preview"}})
 	check(queued+"&q=%20ADMIN%20&operation=update", nil)
-	check("/acme/web/b/deployments?show=queued&q=1", map[string][]string{"#1": {"preview"}})
 	p := b.Get(queued + "&q=%3Cb%3E")
-	if !p.Contains(`name="q" value="&lt;b&gt;"`, "No deployment found.", `href="/acme/-/deployments?q=%3Cb%3E&amp;show=active"`) {
+	if !p.Contains(`name="q" value="&lt;b&gt;"`, "No deployment found", `href="/acme/-/deployments?mine=on&amp;q=%3Cb%3E&amp;status=queued"`) {
 		t.Errorf("a filter that selects nothing: %s", p.Body)
 	}
 
 	// The end of the first deployment puts the next one of its stack into the pool's queue.
 	job.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
 	check(active, nil)
-	check(queued, map[string][]string{
-		"web/b #1": {"1st queued"},
-		"web/c #1": {"2nd queued"},
-		"web/a #2": {"3rd queued"},
-		"web/b #2": {"2nd of its stack queued"},
-	})
+	check(queued, map[string][]string{"web/b #1": {"1."}, "web/c #1": {"2."}, "web/a #2": {"3."}, "web/b #2": {"Waiting for deployment #1"}})
+	check(all+"?status=succeeded", map[string][]string{"web/a #1": {"succeeded", "build-1"}})
+	check(all+"?status=bad", nil)
 }
 
 // TestInitiator checks that the list does not say that the Automation API has started what the pulumi CLI has: the CLI
@@ -113,7 +123,35 @@ func TestInitiator(t *testing.T) {
 	req.Header.Set("X-Pulumi-Deployment-Initiator", "automation-api")
 	res := must.Get(http.DefaultClient.Do(req))(t)
 	_ = res.Body.Close()
-	if list := deployments(t, s.SignIn(), "/acme/-/deployments"); len(list) != 1 || !strings.Contains(list[0], "admin (pulumi CLI or Automation API)") {
+	if list := deployments(t, s.SignIn(), "/acme/-/deployments"); len(list) != 1 || !strings.Contains(list[0], "started by pulumi CLI or Automation API AD admin") {
 		t.Errorf("status %d, list %q", res.StatusCode, list)
+	}
+}
+
+// TestCompare selects runs of a stack, also of the CLI, and compares its versions.
+func TestCompare(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("web", "a")
+	for _, message := range []string{"first", "second", "<b>third</b>\u202egnp.exe"} {
+		s.RunUpdate(consoletest.Update{Stack: "web/a", Kind: "update", Message: message, Changes: map[string]any{"create": 2}, Result: "succeeded"})
+	}
+	s.RunUpdate(consoletest.Update{Stack: "web/a", Kind: "update", DryRun: true, Message: "look", Result: "succeeded"})
+	b := s.SignIn()
+	list := deployments(t, b, "/acme/web/a/runs")
+	if len(list) != 4 || !strings.HasPrefix(list[0], "succeeded preview look preview run by the CLI") || !strings.Contains(list[1], "v3 <b>third</b>gnp.exe update run by the CLI AD admin CLI +2") {
+		t.Errorf("the runs are %q", list)
+	}
+	p := b.Get("/acme/web/a/runs")
+	if n := strings.Count(p.Body, `form="compare" name="id"`); n != 3 || !p.Contains(`form="compare" name="id" value="2"`) {
+		t.Errorf("%d runs can be selected: %s", n, p.Body)
+	}
+	for query, want := range map[string]string{"id=3&id=1": "/acme/web/a/changes?from=1&to=3", "id=2&id=2": "", "id=1": "", "id=x&id=1": "", "id=1&id=2&id=3": "", "": ""} {
+		p := b.Get("/acme/web/a/runs/compare?" + query)
+		if want == "" && p.Status != http.StatusBadRequest || p.Location() != want {
+			t.Errorf("comparing %q: status %d to %q, want %q", query, p.Status, p.Location(), want)
+		}
+	}
+	if p := s.SignInWith(s.AddUser("cole", "stack-collaborator")).Get("/acme/web/a/runs/compare?id=1&id=2"); p.Status != http.StatusNotFound && p.Status != http.StatusForbidden {
+		t.Errorf("a collaborator without a permission compares: status %d", p.Status)
 	}
 }

@@ -40,7 +40,7 @@ type Heads struct {
 const (
 	Overview  = ""
 	Resources = "resources"
-	Runs      = "updates"
+	Runs      = "runs"
 	Drift     = "drift"
 	Settings  = "settings"
 )
@@ -51,19 +51,6 @@ var tabs = []view.Part{
 	{Name: Runs, Text: "Runs"},
 	{Name: Drift, Text: "Drift"},
 	{Name: Settings, Text: "Settings"},
-}
-
-// runTabs returns the links between the lists of a stack's runs. current is the text of one of them.
-func runTabs(st store.Stack, current string) []view.Tab {
-	list := []view.Tab{
-		{Text: "Updates", Href: page.StackPath(st, "updates")},
-		{Text: "Previews", Href: page.StackPath(st, "updates") + "?previews=1"},
-		{Text: "Deployments", Href: page.StackPath(st, "deployments")},
-	}
-	for i := range list {
-		list[i].Current = list[i].Text == current
-	}
-	return list
 }
 
 // settingsParts are the pages with settings: the last segments of their paths, and their texts.

@@ -39,7 +39,6 @@ func Register(site *page.Site, d Deps) {
 	site.Action("/{org}/-/stacks/deleted/{deleted}/purge", page.Fresh(page.Admin), p.purge)
 	site.View(stack, read, p.overview)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)
-	site.View(stack+"/updates", read, p.activity)
 	for _, one := range []string{"/updates/{version}", "/previews/{update}"} {
 		site.View(stack+one, read, p.update)
 		site.Raw(stack+one+"/changes", read, p.rows)

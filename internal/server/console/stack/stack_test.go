@@ -158,7 +158,7 @@ func TestUpdatePages(t *testing.T) {
 	if got := f.browser.Get(f.base + "/updates/99"); got.Status != http.StatusNotFound {
 		t.Errorf("a missing update: status %d", got.Status)
 	}
-	if got := text(f.page(f.base + "/updates").Body); !strings.Contains(got, fmt.Sprint("update ", version)) {
+	if got := text(f.page(f.base + "/runs").Body); !strings.Contains(got, fmt.Sprint("v", version)) {
 		t.Errorf("activity: %s", got)
 	}
 }
@@ -227,8 +227,8 @@ func TestSameAsAPI(t *testing.T) {
 			t.Errorf("the overview lacks the output %s = %s", name, shown)
 		}
 	}
-	activity := f.page(f.base + "/updates").Body
-	rows := regexp.MustCompile(`href="/acme/web/prod/updates/(\d+)">(\w+) \d+</a>`).FindAllStringSubmatch(activity, -1)
+	activity := f.page(f.base + "/runs").Body
+	rows := regexp.MustCompile(`href="/acme/web/prod/updates/(\d+)" title="(\w+) \d+">`).FindAllStringSubmatch(activity, -1)
 	if len(rows) != len(history.Updates) {
 		t.Fatalf("the page lists %d updates, the API %d", len(rows), len(history.Updates))
 	}
@@ -280,7 +280,7 @@ func TestStackPages(t *testing.T) {
 	}
 	f.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultStackPermission": 0}, nil)
 	stranger := f.SignInWith(f.AddUser("eve", "member"))
-	for _, path := range []string{"", "/updates", "/resources", "/drift", "/settings", "/settings/access"} {
+	for _, path := range []string{"", "/runs", "/resources", "/drift", "/settings", "/settings/access"} {
 		if p := stranger.Get(f.base + path); p.Status != http.StatusNotFound && p.Status != http.StatusForbidden {
 			t.Errorf("a stranger reads %s: status %d", path, p.Status)
 		}

@@ -1,8 +1,11 @@
 // live-page receives the changes of the page from the page's own URL as an event stream.
 // It disconnects while the tab is hidden, because browsers limit the connections per server.
+import { update } from "./held-rows.js";
 import { morph, parse, parseElement } from "./html.js";
 
 const pollEvery = 5000;
+
+const show = (old, wanted) => (old.hasAttribute("data-held") ? update : morph)(old, wanted);
 
 class LivePage extends HTMLElement {
   connectedCallback() {
@@ -58,7 +61,7 @@ class LivePage extends HTMLElement {
   element({ id, html }) {
     const old = document.getElementById(id);
     const wanted = parseElement(html);
-    if (old && wanted) morph(old, wanted);
+    if (old && wanted) show(old, wanted);
     this.dispatchEvent(new CustomEvent("page-changed", { bubbles: true, detail: { id } }));
   }
 
@@ -99,7 +102,7 @@ class LivePage extends HTMLElement {
         const page = parse(await answer.text());
         for (const wanted of page.querySelectorAll("[data-live]")) {
           const old = document.getElementById(wanted.id);
-          if (old) morph(old, wanted);
+          if (old) show(old, wanted);
         }
         this.say("");
       } catch {
