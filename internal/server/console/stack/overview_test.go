@@ -21,7 +21,7 @@ func TestHead(t *testing.T) {
 	f.API(http.MethodPost, "/api/stacks/acme/web/prod/tags", m{"name": "owner", "value": hostile}, nil)
 	for path, tab := range map[string]string{
 		"": "Overview", "/resources": "Resources", "/resource?urn=" + url.QueryEscape(urnPrefix+"pulumi:pulumi:Stack::web-prod"): "Resources",
-		"/updates": "Runs", "/updates?previews=1": "Runs", "/updates/2": "Runs", "/deployments": "Runs", "/drift": "Drift",
+		"/changes": "Changes", "/updates": "Runs", "/updates?previews=1": "Runs", "/deployments": "Runs", "/drift": "Drift",
 		"/settings": "Settings", "/settings/schedules": "Settings", "/settings/webhooks": "Settings", "/settings/access": "Settings", "/settings/options": "Settings", "/git": "Settings",
 	} {
 		p := f.page(f.base + path)

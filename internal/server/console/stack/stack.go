@@ -40,10 +40,6 @@ func Register(site *page.Site, d Deps) {
 	site.View(stack, read, p.overview)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)
 	site.View(stack+"/updates", read, p.activity)
-	for _, one := range []string{"/updates/{version}", "/previews/{update}"} {
-		site.View(stack+one, read, p.update)
-		site.Raw(stack+one+"/changes", read, p.rows)
-	}
 	site.View(stack+"/resources", read, p.resources)
 	site.View(stack+"/resource", read, p.resource)
 	site.View(stack+"/resources/{urn}", read, p.resource)
