@@ -187,15 +187,29 @@ const maxOptions = 200
 
 // types are the types of the changed resources, as values of a filter.
 func (m Model) types() []option {
-	return m.options("type", m.Type, func(r changes.Row) string { return r.Type })
+	return m.options("type", "Any type", m.Type, func(r changes.Row) string { return r.Type })
 }
 
 // operations are the operations of the rows, as values of a filter.
 func (m Model) operations() []option {
-	return m.options("op", m.Op, func(r changes.Row) string { return r.Op })
+	return m.options("op", "Any operation", m.Op, func(r changes.Row) string { return r.Op })
 }
 
-func (m Model) options(name, current string, of func(changes.Row) string) []option {
+// filter says what the filters select.
+func (m Model) filter() string {
+	switch {
+	case m.Type == "" && m.Op == "":
+		return "Type: any"
+	case m.Type == "":
+		return "Operation: " + oneLine(m.Op)
+	case m.Op == "":
+		return "Type: " + oneLine(ShortType(m.Type))
+	default:
+		return oneLine(m.Op + " " + ShortType(m.Type))
+	}
+}
+
+func (m Model) options(name, any, current string, of func(changes.Row) string) []option {
 	seen := map[string]bool{"": true}
 	var list []string
 	for _, r := range m.Rows {
@@ -208,7 +222,7 @@ func (m Model) options(name, current string, of func(changes.Row) string) []opti
 		list = append(list, current)
 	}
 	slices.Sort(list)
-	out := []option{{"any", m.to(name, ""), current == ""}}
+	out := []option{{any, m.to(name, ""), current == ""}}
 	for _, v := range list {
 		out = append(out, option{v, m.to(name, v), v == current})
 	}

@@ -190,7 +190,10 @@ func (p Pane) because(keys []string) string {
 }
 
 func (p Pane) turn() string {
+	r, _ := p.Row()
 	switch {
+	case p.Versions && r.Op == "replace" && !p.CreatedFirst && !p.DeletedFirst && len(p.keys(r)) == 0:
+		return ": its id differs"
 	case p.CreatedFirst:
 		return "; the new one is created first"
 	case p.DeletedFirst:
@@ -275,6 +278,15 @@ func touchIcon(t stacks.Touch) (name string, state bool) {
 		return view.MarkFailed, true
 	}
 	return OpIcon(t.Row.Op), false
+}
+
+// after is what follows the time of an update in the history of a resource.
+func after(t stacks.Touch) string {
+	text := ", " + who(t.Entry)
+	if t.Message != "" {
+		text += ", " + oneLine(t.Message)
+	}
+	return text
 }
 
 // who names who started an update.

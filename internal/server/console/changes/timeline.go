@@ -29,6 +29,24 @@ type Course struct {
 	Spans []Span
 	// Updates reports that the run has an update, whose resources follow the parts.
 	Updates bool
+	// Started and Ended are the times of the update by the clock of the server; Ended is zero while it runs.
+	Started, Ended time.Time
+}
+
+// tolerance is the difference between the clocks of the server and of the engine that the timeline does not correct.
+const tolerance = 2 * time.Second
+
+// offset returns what to add to the times of resources. If the events are not within the update, the two clocks differ,
+// and the timeline lets the events begin with the update.
+func (c Course) offset() time.Duration {
+	end := c.Ended
+	if end.IsZero() {
+		end = c.Now
+	}
+	if c.Started.IsZero() || c.Model.Began.IsZero() || !c.Model.Began.Before(c.Started.Add(-tolerance)) && !c.LastActivity.After(end.Add(tolerance)) {
+		return 0
+	}
+	return c.Started.Truncate(time.Second).Sub(c.Model.Began)
 }
 
 // ticks is the number of ticks of the axis, and tickShare the part of the axis between two of them, as in the styles.
@@ -66,9 +84,10 @@ func (c Course) axis() axis {
 	for _, s := range c.Spans {
 		add(s.Began, s.Took)
 	}
-	if begin.IsZero() { // without measured parts, the clock of the client is the only one
-		for _, r := range c.Rows {
-			add(r.Began, c.took(r))
+	offset := c.offset()
+	for _, r := range c.Rows {
+		if !r.Began.IsZero() {
+			add(r.Began.Add(offset), c.took(r))
 		}
 	}
 	for _, step := range tickSteps {
@@ -128,7 +147,7 @@ func (s Span) time() string {
 // took returns how long the operation on a resource took, in the whole seconds that are known.
 func (c Course) took(r changes.Row) time.Duration {
 	if r.State == changes.Running && !c.Over {
-		return max(0, c.Now.Sub(r.Began))
+		return max(0, c.Now.Sub(r.Began.Add(c.offset())))
 	}
 	return r.Took
 }

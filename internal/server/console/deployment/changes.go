@@ -79,7 +79,7 @@ func (p *pages) course(v *page.Visit, d *shown, out *view.Page) (changes.Course,
 	}
 	c := changes.Course{Model: noUpdate(*d)}
 	if d.Changes != nil {
-		c = changes.Course{Model: *d.Changes, Updates: true}
+		c = changes.Course{Model: *d.Changes, Updates: true, Started: d.Updates[0].StartedAt, Ended: d.Updates[0].FinishedAt}
 	}
 	for _, s := range d.Steps {
 		one := changes.Span{Status: s.Status, Name: s.Name, Began: s.Began, Took: max(0, s.Took), Running: !s.Since.IsZero()}

@@ -212,7 +212,7 @@ func (p *pages) content(v *page.Visit, d shown) (templ.Component, error) {
 
 // course is the timeline: the update, and its resources.
 func (d shown) course() changes.Course {
-	c := changes.Course{Model: d.Tree, Updates: true}
+	c := changes.Course{Model: d.Tree, Updates: true, Started: d.StartedAt, Ended: d.FinishedAt}
 	if d.StartedAt.IsZero() {
 		return c
 	}
