@@ -2,7 +2,9 @@ package stacks
 
 import (
 	"context"
+	"sync"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/states"
@@ -13,42 +15,114 @@ import (
 // maxCompared bounds the states that the server compares, in bytes. They are decompressed piece by piece.
 const maxCompared = 256 << 20
 
-// Comparison is two versions of a stack's state, in their compressed form.
-type Comparison struct {
-	before, after states.Stored
-	limit         int64
+// Bounds of the differences that are kept in memory. Browsers read the rows of a large one piece by piece.
+const (
+	keptComparisons     = 16
+	keptComparisonBytes = 64 << 20
+	perComparedRow      = 700
+)
+
+// compared is the difference of two states, whose contents never change.
+type compared struct {
+	mu   sync.Mutex
+	tree changes.Tree
+	made bool
 }
 
-// Compare returns two versions of a stack's state. The version 0 is the one before the first, without resources.
-func (s *Service) Compare(ctx context.Context, p identity.Principal, st store.Stack, from, to int64) (Comparison, error) {
-	c := Comparison{limit: maxCompared}
+// Comparison is two versions of a stack.
+type Comparison struct {
+	service *Service
+	st      store.Stack
+	// from and to are the versions, and key names their states.
+	from, to int64
+	key      string
+	// before and after are the states in their compressed form, once they are opened.
+	before, after states.Stored
+	opened        bool
+}
+
+// Compare returns two versions of a stack. The version 0 is the one before the first, without resources.
+func (s *Service) Compare(ctx context.Context, p identity.Principal, st store.Stack, from, to int64) (*Comparison, error) {
+	c := &Comparison{service: s, st: st, from: from, to: to}
 	if err := p.Check(st, identity.StateRead); err != nil {
-		return c, err
+		return nil, err
 	}
-	for _, side := range []struct {
-		version int64
-		into    *states.Stored
-	}{{from, &c.before}, {to, &c.after}} {
-		if side.version == 0 {
+	for _, version := range []int64{from, to} {
+		c.key += "\n"
+		if version == 0 {
 			continue
 		}
-		var err error
-		if *side.into, _, err = s.version(ctx, st, side.version); err != nil {
-			return c, err
+		found, err := store.Read(ctx, s.db, ended(st, version))
+		if err != nil {
+			return nil, err
 		}
+		c.key += found.StateBlob
 	}
 	return c, nil
 }
 
-// Tree returns all resources of both versions, with the operations that lead from one to the other.
-func (c Comparison) Tree() (changes.Tree, error) {
-	return versions.Compare(c.before.Resources(c.limit), c.after.Resources(c.limit))
+// ended is [atVersion] for a version that no update changes any more.
+func ended(st store.Stack, version int64) func(tx *store.Tx) (store.Stack, error) {
+	return func(tx *store.Tx) (store.Stack, error) {
+		u, err := tx.UpdateByVersion(st.ID, version)
+		if err == nil && !Status(u.Status).Finished() {
+			return st, fault.Conflict("version %d of stack '%s' cannot be compared while its update runs", version, st.Ref())
+		}
+		if err = store.IgnoreMissing(err); err != nil {
+			return st, err
+		}
+		return atVersion(st, version)(tx)
+	}
+}
+
+// open reads the states.
+func (c *Comparison) open(ctx context.Context) error {
+	if c.opened {
+		return nil
+	}
+	var err error
+	if c.from > 0 {
+		if c.before, _, err = c.service.version(ctx, c.st, c.from); err != nil {
+			return err
+		}
+	}
+	if c.to > 0 {
+		if c.after, _, err = c.service.version(ctx, c.st, c.to); err != nil {
+			return err
+		}
+	}
+	c.opened = true
+	return nil
+}
+
+// Tree returns all resources of both versions, with the operations that lead from one to the other. The rows of the result
+// are shared and must not be changed.
+func (c *Comparison) Tree(ctx context.Context) (changes.Tree, error) {
+	e := c.service.compared.Get(c.key)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.made {
+		return e.tree, nil
+	}
+	if err := c.open(ctx); err != nil {
+		return changes.Tree{}, err
+	}
+	tree, err := versions.Compare(c.before.Resources(maxCompared), c.after.Resources(maxCompared))
+	if err != nil {
+		return changes.Tree{}, err
+	}
+	e.tree, e.made = tree, true
+	c.service.compared.Resize(c.key, e, perComparedRow*len(tree.Rows)+1000)
+	return tree, nil
 }
 
 // Resource returns a resource in both versions. It contains the ciphertexts of secrets; pass it to
 // [workflowagent/internal/server/stacks/changes/diff.States] before you show it.
-func (c Comparison) Resource(urn string) (versions.Pair, error) {
-	return versions.Find(c.before.Resources(c.limit), c.after.Resources(c.limit), urn)
+func (c *Comparison) Resource(ctx context.Context, urn string) (versions.Pair, error) {
+	if err := c.open(ctx); err != nil {
+		return versions.Pair{}, err
+	}
+	return versions.Find(c.before.Resources(maxCompared), c.after.Resources(maxCompared), urn)
 }
 
 // keptVersions is the number of versions that [Service.Versions] returns.

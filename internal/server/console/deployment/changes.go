@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -95,6 +96,16 @@ func (p *pages) course(v *page.Visit, d *shown, out *view.Page) (changes.Course,
 		c.Spans = append(c.Spans, one)
 	}
 	return c, nil
+}
+
+// statesURL returns the page that compares the states after the last good run and after this deployment, or "".
+func (d shown) statesURL() string {
+	for _, u := range d.Updates {
+		if !u.Preview && d.Good != nil && d.Good.Version > 0 && stacks.Status(u.Status).Finished() {
+			return fmt.Sprintf("%s?from=%d&to=%d", page.StackPath(d.St, "changes"), d.Good.Version, u.Version)
+		}
+	}
+	return ""
 }
 
 // rows sends a part of the tree.

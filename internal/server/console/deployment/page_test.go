@@ -109,3 +109,41 @@ func TestCausePage(t *testing.T) {
 		t.Errorf("a reader gets status %d, or buttons", p.Status)
 	}
 }
+
+// TestCompareLink leads from a failure to the comparison of the states after the last good run and after the failed one.
+func TestCompareLink(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("box", "dev")
+	token := s.Pool()
+	good := s.StartJob(token, "box", "dev")
+	const stack = "/api/stacks/acme/box/dev/update"
+	var created struct {
+		ID string `json:"updateID"`
+	}
+	var started struct{ Token string }
+	for _, c := range []struct {
+		token, path string
+		body        any
+		out         any
+	}{
+		{good.Token, "", map[string]any{"name": "box", "runtime": "yaml"}, &created},
+		{good.Token, "/ID", map[string]any{}, &started},
+		{"", "/ID/complete", map[string]any{"status": "succeeded"}, nil},
+	} {
+		if c.token == "" {
+			c.token = "update-token " + started.Token
+		}
+		if status, body := s.APIAs(c.token, http.MethodPost, stack+strings.Replace(c.path, "ID", created.ID, 1), c.body, c.out); status >= 300 {
+			t.Fatalf("%s: status %d: %s", c.path, status, body)
+		}
+	}
+	good.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
+	failed := fail(t, s, token, "queue", "AccessDenied")
+	b := s.SignIn()
+	if p := b.Get(failed.Path); !p.Contains(`href="/acme/box/dev/changes?from=1&amp;to=2">compare</a>`) {
+		t.Errorf("the page has no link to the comparison: %s", p.Body)
+	}
+	if p := b.Get("/acme/box/dev/changes?from=1&to=2"); p.Status != http.StatusOK || !p.Contains("queue", "failed") {
+		t.Errorf("the comparison: status %d", p.Status)
+	}
+}

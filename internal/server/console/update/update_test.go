@@ -116,7 +116,7 @@ func TestUpdate(t *testing.T) {
 	page(t, b, base+"/updates/2?view=environment", "pulumi.version v3.150.0")
 
 	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE updates SET events_expired = ? WHERE version = 2", true)
+		_, err := tx.Exec("UPDATE updates SET events_expired = 1 WHERE version = 2")
 		return err
 	}))
 	page(t, b, base+"/updates/2", "The update failed", "The server no longer keeps the events of this update", "The events are no longer kept", "Compare with v1")

@@ -48,7 +48,7 @@ type comparison struct {
 	Tree changes.Model
 	// Problem says why the versions cannot be compared.
 	Problem string
-	states  stacks.Comparison
+	states  *stacks.Comparison
 	// ended is the update that made the newer version, if it followed the other one directly.
 	ended *store.Update
 }
@@ -71,10 +71,10 @@ func (p *pages) load(v *page.Visit) (comparison, error) {
 	c.Tree = changes.Model{Base: path + query, RowsURL: path + "/rows" + query, Over: true, Versions: true, Now: time.Now()}
 	c.Tree.Resume(v.Query)
 	if c.states, err = p.Stacks.Compare(v.Context(), v.Who, v.Stack, c.From, c.To); err == nil {
-		c.Tree.Tree, err = c.states.Tree()
+		c.Tree.Tree, err = c.states.Tree(v.Context())
 	}
 	switch fault.KindOf(err) {
-	case fault.KindNotFound, fault.KindGone, fault.KindTooLarge, fault.KindDamaged:
+	case fault.KindNotFound, fault.KindGone, fault.KindTooLarge, fault.KindDamaged, fault.KindConflict:
 		c.Problem = page.Sentence(err)
 		return c, nil
 	}
@@ -182,7 +182,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 func (p *pages) pane(v *page.Visit, c comparison) (changes.Pane, error) {
 	pane := changes.Pane{Model: c.Tree, St: v.Stack, Old: name(c.From), New: name(c.To)}
 	pane.Resume(v.Query)
-	pair, err := c.states.Resource(c.Tree.URN)
+	pair, err := c.states.Resource(v.Context(), c.Tree.URN)
 	if err != nil {
 		return pane, err
 	}

@@ -129,7 +129,7 @@ func TestCompare(t *testing.T) {
 func TestExpiredState(t *testing.T) {
 	s := twoVersions(t)
 	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE updates SET state_expired = ? WHERE version = 1", true)
+		_, err := tx.Exec("UPDATE updates SET state_expired = 1 WHERE version = 1")
 		return err
 	}))
 	b := s.SignIn()
