@@ -82,7 +82,7 @@ func (m *Model) Select() {
 	}
 	if first, rest := m.lists(); len(first) > 0 {
 		m.URN = first[0].URN
-	} else if at := slices.IndexFunc(rest, func(n changes.Node) bool { return !n.Way && n.Changed() }); at >= 0 {
+	} else if at := slices.IndexFunc(rest, func(n changes.Node) bool { return !n.Way && n.Changed() && n.Type != stackType }); at >= 0 {
 		m.URN = rest[at].URN
 	}
 }

@@ -190,6 +190,9 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		Mark: view.MarkOf(d.Status), Project: v.Stack.Project, Name: v.Stack.Name, Number: d.number(), Href: page.StackPath(v.Stack),
 		Plain: d.explains(), Badges: badges(d), Actions: actions(d), Facts: facts(d), Label: "Views", Tabs: view.ViewTabs(tabs, d.Tab, d.Path),
 	}
+	if d.Tab != tabChanges && d.Tab != tabTimeline {
+		out.Layout = view.Own
+	}
 	out.Body, err = p.content(v, d)
 	return out, err
 }
