@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/changes"
@@ -122,8 +123,15 @@ func (c *Comparison) Resource(ctx context.Context, urn string) (versions.Pair, e
 	if err := c.open(ctx); err != nil {
 		return versions.Pair{}, err
 	}
-	return versions.Find(c.before.Resources(maxCompared), c.after.Resources(maxCompared), urn)
+	pair, err := versions.Find(c.before.Resources(maxCompared), c.after.Resources(maxCompared), urn)
+	if err == nil {
+		err = budget.Of(ctx).Take(ctx, decodedSize*int64(len(pair.Old)+len(pair.New)))
+	}
+	return pair, err
 }
+
+// decodedSize is the memory that a decoded resource needs for each byte of its JSON.
+const decodedSize = 8
 
 // keptVersions is the number of versions that [Service.Versions] returns.
 const keptVersions = 100

@@ -92,7 +92,7 @@ func sorted(text string) string {
 func TestTouches(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newStackTest(t, db)
-		run := func(op string, changes string) {
+		run := func(op, changes string) {
 			t.Helper()
 			u := s.start(stacks.KindUpdate, 1)
 			events := []json.RawMessage{

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/a-h/templ"
-
 	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/stack"
@@ -164,7 +162,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	}
 	out.Title, out.Layout, out.Live = "Changes of "+v.Stack.Project+"/"+v.Stack.Name, view.Work, nil
 	out.Object.Plain = false
-	side := templ.Component(nothing())
+	side := nothing()
 	if c.Problem == "" {
 		if c.Tree.Select(); c.Tree.URN != "" {
 			pane, err := p.pane(v, c)

@@ -14,7 +14,7 @@ import (
 )
 
 // Resources yields the resources of a state as JSON objects. It decompresses the state while it reads, and holds one
-// resource in memory. It reads at most limit bytes; a longer state ends with an error.
+// resource in memory. It reads at most limit bytes, and resources of at most [MaxResource]; more ends with an error.
 func (st Stored) Resources(limit int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		if st.packed == nil {
@@ -26,16 +26,20 @@ func (st Stored) Resources(limit int64) iter.Seq2[[]byte, error] {
 			return
 		}
 		r := &bounded{r: z, left: limit, limit: limit}
-		if err := (walk{json.NewDecoder(r), yield}).state(); err != nil && err != errStopped { //nolint:errorlint // walk does not wrap it
+		if err := (walk{json.NewDecoder(r), r, yield}).state(); err != nil && err != errStopped { //nolint:errorlint // walk does not wrap it
 			yield(nil, fault.While(err, "reading the resources of a state"))
 		}
 	}
 }
 
+// MaxResource bounds the resources that [Stored.Resources] yields, in bytes.
+const MaxResource = 8 << 20
+
 // bounded reads a limited number of bytes, and then fails.
 type bounded struct {
 	r           io.Reader
 	left, limit int64
+	value       int64 // bytes that were read since the last value
 }
 
 // Read implements [io.Reader].
@@ -43,14 +47,19 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, fault.New(fault.KindTooLarge, "the state is larger than %s", words.Bytes(b.limit))
 	}
+	if b.value > MaxResource {
+		return 0, fault.New(fault.KindTooLarge, "the state has a resource that is larger than %s", words.Bytes(MaxResource))
+	}
 	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
 	b.left -= int64(n)
+	b.value += int64(n)
 	return n, err
 }
 
 // walk finds the resources in a state, which was validated before it was stored.
 type walk struct {
 	*json.Decoder
+	from  *bounded
 	yield func([]byte, error) bool
 }
 
@@ -97,8 +106,8 @@ func (w walk) resources() error {
 		return err
 	}
 	for w.More() {
-		var one json.RawMessage
-		if err := w.Decode(&one); err != nil {
+		one, err := w.value()
+		if err != nil {
 			return err
 		}
 		if !w.yield(one, nil) {
@@ -110,6 +119,12 @@ func (w walk) resources() error {
 }
 
 func (w walk) skip() error {
-	var ignored json.RawMessage
-	return w.Decode(&ignored)
+	_, err := w.value()
+	return err
+}
+
+func (w walk) value() (one json.RawMessage, err error) {
+	w.from.value = 0
+	err = w.Decode(&one)
+	return one, err
 }

@@ -63,6 +63,14 @@ func TestResourcesLimit(t *testing.T) {
 	if n < 1_000_000+1000 || n > 1_000_000+5000 {
 		t.Errorf("the loop ended after %d rounds, without an error, or read everything", n)
 	}
+	large := storedState(t, `{"deployment":{"resources":[{},{"a":"`+strings.Repeat("x", MaxResource+1<<20)+`"}]}}`)
+	var last error
+	for _, err := range large.Resources(1 << 30) {
+		last = err
+	}
+	if fault.KindOf(last) != fault.KindTooLarge || !strings.Contains(last.Error(), "a resource that is larger than 8.0 MiB") {
+		t.Errorf("a large resource ends with %v", last)
+	}
 	for range st.Resources(1 << 30) {
 		return
 	}

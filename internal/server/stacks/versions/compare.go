@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"hash"
 	"iter"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/server/fault"
@@ -231,11 +232,8 @@ func find(list Resources, urn string) (found []byte, dependents int, err error) 
 		if r.URN == urn && found == nil {
 			found = raw
 		}
-		for _, on := range r.Dependencies {
-			if on == urn {
-				dependents++
-				break
-			}
+		if slices.Contains(r.Dependencies, urn) {
+			dependents++
 		}
 	}
 	return found, dependents, nil
