@@ -29,7 +29,9 @@ import (
 	"workflowagent/internal/server/console/schedules"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
+	"workflowagent/internal/server/console/update"
 	"workflowagent/internal/server/console/users"
+	"workflowagent/internal/server/console/versions"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
@@ -95,6 +97,8 @@ func New(d Deps) *page.Site {
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Invitations: d.Invitations, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
 	heads := stack.Heads{Estate: d.Estate, Deployments: d.Deployments, Pools: d.Pools}
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
+	update.Register(site, update.Deps{Stacks: d.Stacks, Deployments: d.Deployments})
+	versions.Register(site, versions.Deps{Heads: heads, Stacks: d.Stacks})
 	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate})

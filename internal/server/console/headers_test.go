@@ -46,7 +46,7 @@ func TestSecurityHeaders(t *testing.T) {
 		{"a page", http.StatusOK, request(signedIn, http.MethodGet, "/acme")},
 		{"the sign-in", http.StatusOK, request(signedOut, http.MethodGet, "/-/login")},
 		{"a redirect", http.StatusSeeOther, request(signedOut, http.MethodGet, "/acme")},
-		{"a part of a page", http.StatusOK, request(signedIn, http.MethodGet, "/acme/proj/dev/previews/"+preview.UpdateID+"/changes?from=0&count=1")},
+		{"a part of a page", http.StatusOK, request(signedIn, http.MethodGet, "/acme/proj/dev/previews/"+preview.UpdateID+"/changes?row=0&count=1")},
 		{"JSON", http.StatusOK, request(signedIn, http.MethodGet, "/-/palette?q=dev", "Accept", "application/json")},
 		{"an event stream", http.StatusOK, request(signedOut, http.MethodGet, "/acme", "Accept", "text/event-stream")},
 		{"a form with errors", http.StatusUnprocessableEntity, request(signedIn, http.MethodPost, "/acme/-/pools")},

@@ -32,6 +32,7 @@ type Usual struct {
 type Run struct {
 	Deployment int64 // version, or 0
 	Update     int64 // version of the update that no deployment ran, or 0
+	Version    int64 // version of the stack that the run made, or 0
 	EndedAt    time.Time
 	By         string
 	Commit     string
@@ -135,6 +136,9 @@ func (c *Course) compare(tx *store.Tx, st store.Stack, d Details) error {
 		e := list[at]
 		c.Failures = at
 		c.Good = &Run{Deployment: e.Version, EndedAt: e.EndedAt, By: e.Requester, Operation: e.Operation, Commit: commitOf(store.Job{Steps: e.Steps})}
+		if c.Good.Version, err = versionOf(tx, e.DeploymentID); err != nil {
+			return err
+		}
 		for _, e := range list[at:] {
 			if e.Status != workflow.StatusSucceeded {
 				break
@@ -145,7 +149,7 @@ func (c *Course) compare(tx *store.Tx, st store.Stack, d Details) error {
 	if direct.Status != string(workflow.StatusSucceeded) || c.Good != nil && c.Good.EndedAt.After(direct.FinishedAt) {
 		return nil
 	}
-	c.Good, c.Goods, c.Failures = &Run{Update: direct.Version, EndedAt: direct.FinishedAt, Operation: workflow.Operation(direct.Kind)}, 1, 0
+	c.Good, c.Goods, c.Failures = &Run{Update: direct.Version, Version: direct.Version, EndedAt: direct.FinishedAt, Operation: workflow.Operation(direct.Kind)}, 1, 0
 	for _, e := range list {
 		if e.EndedAt.After(direct.FinishedAt) {
 			c.Failures++
@@ -157,6 +161,17 @@ func (c *Course) compare(tx *store.Tx, st store.Stack, d Details) error {
 		return store.IgnoreMissing(err)
 	}
 	return nil
+}
+
+// versionOf returns the newest version of the stack that a deployment made, or 0.
+func versionOf(tx *store.Tx, deploymentID string) (int64, error) {
+	list, err := tx.UpdatesOfDeployment(deploymentID, shownUpdates)
+	for _, u := range list {
+		if err == nil && !u.Preview {
+			return u.Version, nil
+		}
+	}
+	return 0, err
 }
 
 // source finds out what is known about the commit of a deployment.

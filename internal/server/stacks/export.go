@@ -22,7 +22,12 @@ func (s *Service) current(ctx context.Context, stackID string) (states.Stored, s
 
 // version returns the state of a version of a stack, and the stack at that version.
 func (s *Service) version(ctx context.Context, st store.Stack, version int64) (states.Stored, store.Stack, error) {
-	return s.open(ctx, func(tx *store.Tx) (store.Stack, error) {
+	return s.open(ctx, atVersion(st, version))
+}
+
+// atVersion returns a function that returns a stack at one of its versions.
+func atVersion(st store.Stack, version int64) func(tx *store.Tx) (store.Stack, error) {
+	return func(tx *store.Tx) (store.Stack, error) {
 		u, err := tx.UpdateByVersion(st.ID, version)
 		if errors.Is(err, store.ErrNotFound) {
 			return st, fault.NotFound("stack '%s' has no version %d", st.Ref(), version)
@@ -33,7 +38,7 @@ func (s *Service) version(ctx context.Context, st store.Stack, version int64) (s
 		}
 		st.StateBlob, st.Version = u.StateBlob, version
 		return st, err
-	})
+	}
 }
 
 // open returns the stack that find returns, and its state.

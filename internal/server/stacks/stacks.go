@@ -42,10 +42,12 @@ type Service struct {
 	hooks   Hooks
 	masks   *mask.Sets
 	reduced *lru.Cache[reduced] // by the id of the update
-	quota   *quota.Quota
-	url     string
-	console links.Console
-	memory  *budget.Budget // of background work; nil means no limit
+	// compared are differences of states, by the keys of both.
+	compared *lru.Cache[compared]
+	quota    *quota.Quota
+	url      string
+	console  links.Console
+	memory   *budget.Budget // of background work; nil means no limit
 
 	keepDeleted time.Duration
 }
@@ -73,7 +75,8 @@ func New(db *store.DB, o Options) *Service {
 	}
 	return &Service{
 		masks: mask.NewSets(), reduced: lru.New[reduced](keptReducers, keptReducerBytes),
-		db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
+		compared: lru.New[compared](keptComparisons, keptComparisonBytes),
+		db:       db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
 		url: o.ExternalURL, console: cmp.Or(o.Console, links.Of(o.ExternalURL)), memory: o.Memory, keepDeleted: o.KeepDeleted,
 	}
 }

@@ -63,17 +63,17 @@ func (u *treeUpdate) send(t *testing.T, events []any) {
 func (tb *tab) row(n int, text string) {
 	tb.t.Helper()
 	tb.wait(fmt.Sprintf("resource %d is visible and shows %q", n, text), fmt.Sprintf(`(() => {
-		const box = document.querySelector("resource-tree .scroll").getBoundingClientRect();
-		return [...document.querySelectorAll("resource-tree tr[data-depth]")].some((tr) => {
-			const r = tr.getBoundingClientRect();
-			return r.bottom <= box.bottom + 1 && r.top >= box.top && tr.querySelector("a").textContent === "resource-%04d" && tr.innerText.includes(%s);
+		const box = document.querySelector(".split.tree > nav").getBoundingClientRect();
+		return [...document.querySelectorAll("resource-tree li[data-depth]")].some((li) => {
+			const r = li.getBoundingClientRect();
+			return r.bottom <= box.bottom + 1 && r.top >= box.top && li.querySelector(".nm > .cut").textContent === "resource-%04d" && li.innerText.includes(%s);
 		});
 	})()`, n, quote(text)))
 }
 
 func (tb *tab) scrollTree(share float64) {
 	tb.t.Helper()
-	tb.do("scrolling the tree", chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(() => { const p = document.querySelector("resource-tree .scroll"); p.scrollTop = (p.scrollHeight - p.clientHeight) * %f; })()`, share)))
+	tb.do("scrolling the tree", chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(() => { const p = document.querySelector(".split.tree > nav"); p.scrollTop = (p.scrollHeight - p.clientHeight) * %f; })()`, share)))
 }
 
 // TestLargeTree shows an update of 5,000 resources while it runs.
@@ -98,22 +98,22 @@ func TestLargeTree(t *testing.T) {
 	}
 	batch("resourcePreEvent", 0, 300)
 	tb.row(0, "running")
-	if evaluate[bool](tb, "!!document.querySelector('resource-tree.virtual')") {
+	if evaluate[bool](tb, "!!document.querySelector('resource-tree[virtual]')") {
 		t.Error("a tree of 300 rows is virtual")
 	}
 	batch("resourcePreEvent", 300, largeTree)
-	tb.wait("the tree is virtual and complete", "document.querySelector('resource-tree.virtual table')?.ariaRowCount === '5001' || document.querySelector('resource-tree.virtual table')?.getAttribute('aria-rowcount') === '5001'")
+	tb.wait("the tree is virtual and complete", "document.querySelector('resource-tree[virtual]')?.dataset.count === '5000'")
 	tb.shot("running")
 
 	tb.took("a full rendering", time.Second, func() {
 		tb.open("/acme/box/dev/updates/1")
 		tb.row(0, "running")
 	})
-	if n := evaluate[int](tb, "document.querySelectorAll('resource-tree tr').length"); n > 200 {
+	if n := evaluate[int](tb, "document.querySelectorAll('resource-tree li').length"); n > 200 {
 		t.Errorf("the tree has %d rows in the document", n)
 	}
 	tb.took("scrolling to the middle", time.Second, func() { tb.scrollTree(0.5); tb.row(2500, "running") })
-	if heights := evaluate[int](tb, "new Set([...document.querySelectorAll('resource-tree tr[data-depth]')].map((r) => r.offsetHeight)).size"); heights != 1 {
+	if heights := evaluate[int](tb, "new Set([...document.querySelectorAll('resource-tree li[data-depth]')].map((r) => r.offsetHeight)).size"); heights != 1 {
 		t.Errorf("the rows have %d heights", heights)
 	}
 	tb.took("scrolling to the end", time.Second, func() { tb.scrollTree(1); tb.row(largeTree-1, "running") })
@@ -121,20 +121,21 @@ func TestLargeTree(t *testing.T) {
 	// One change of a visible row. Finished rows follow the running ones.
 	tb.took("one change", time.Second, func() {
 		u.send(t, []any{u.event("resOpFailedEvent", largeTree-1)})
-		tb.wait("the change is shown", "document.body.innerText.includes('1 failed')")
+		tb.wait("the change is shown", "document.querySelector('#changes-chips').innerText.replace(/\\s+/g, ' ').includes('replaces 1')")
 		tb.scrollTree(0)
 		tb.row(largeTree-1, "failed")
 	})
 	// All rows end; the tree keeps its position and its bounded size meanwhile.
 	tb.scrollTree(0.5)
 	batch("resOutputsEvent", 0, largeTree-1)
-	tb.wait("the rows in the window have succeeded", "[...document.querySelectorAll('resource-tree tr[data-depth]')].every((r) => r.innerText.includes('succeeded'))")
+	tb.wait("the rows in the window have succeeded", "[...document.querySelectorAll('resource-tree li[data-depth]')].every((r) => r.innerText.includes('succeeded'))")
 
 	// Folding hides the rows below a resource.
 	tb.scrollTree(0)
-	tb.row(4900, "succeeded") // first, because a resource below it has failed
-	tb.do("folding", chromedp.Evaluate[chromedp.Void]("document.querySelector('resource-tree tr[data-depth] .tree-fold').click()"))
-	tb.wait("99 rows are folded", "document.querySelector('resource-tree table').getAttribute('aria-rowcount') === '4902'")
+	tb.row(largeTree-1, "failed")
+	tb.row(4900, "succeeded") // first in the tree, because a resource below it has failed
+	tb.do("folding", chromedp.Evaluate[chromedp.Void]("document.querySelector('resource-tree li[data-depth] > button').click()"))
+	tb.wait("98 rows are folded", "document.querySelector('resource-tree').dataset.count === '4902'")
 	tb.row(0, "succeeded")
 	tb.shot("folded")
 	tb.axe("a large tree")

@@ -1,11 +1,9 @@
-// Package changes contains the components that show what an update changes: the tree of resources,
-// the diff of a resource, the timeline and the messages.
+// Package changes contains the components that show what an update changes: the tree of resources, the difference of one of
+// them with its history, and the timeline.
 package changes
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,23 +11,32 @@ import (
 	"time"
 
 	"workflowagent/internal/server/stacks/changes"
+	"workflowagent/internal/server/stacks/versions"
+	"workflowagent/internal/words"
 )
 
 // PageSize is the maximum number of rows of a tree on one page. Scripts show larger trees as a
 // virtual list, whose rows they read when they are needed.
 const PageSize = 500
 
+// The sets of resources that a tree shows.
+const (
+	ShowChanged   = ""
+	ShowDangerous = "danger"
+	ShowAll       = "all"
+)
+
 // Model is what the components show.
 type Model struct {
 	changes.Tree
 	// Base is the URL of the page that shows the tree; it can contain a query.
 	Base string
-	// RowsURL is the URL of [Model.Window].
+	// RowsURL is the URL of [Model.Window]; it can contain a query.
 	RowsURL string
-	// Detail is the URL of the page of the update, which shows the diff of a resource.
-	Detail string
-	// All includes resources that do not change.
-	All bool
+	// Show, Type and Op select rows.
+	Show, Type, Op string
+	// URN is the resource whose difference the page shows, or "".
+	URN string
 	// From is the position of the first row.
 	From int
 	// Unstarted reports that the update does not exist yet.
@@ -38,164 +45,191 @@ type Model struct {
 	Over bool
 	// Preview reports that the update only plans.
 	Preview bool
-	Now     time.Time
+	// Expired reports that the events of the update are no longer kept.
+	Expired bool
+	// Versions reports that the rows are those of two versions of a state, and not of an update.
+	Versions bool
+	Now      time.Time
 }
 
-// Resume reads the position in a tree from the query of a page.
+// Resume reads what a tree shows from the query of a page.
 func (m *Model) Resume(query func(string) string) {
-	m.All = query("all") != ""
-	if n, err := strconv.Atoi(query("from")); err == nil && n > 0 && n <= changes.MaxRows {
+	m.Type, m.Op, m.URN = query("type"), query("op"), query("urn")
+	switch show := query("show"); {
+	case show == ShowDangerous || show == ShowAll:
+		m.Show = show
+	case query("all") != "": // addresses of earlier versions
+		m.Show = ShowAll
+	}
+	if n, err := strconv.Atoi(query("row")); err == nil && n > 0 && n <= changes.MaxRows {
 		m.From = n
 	}
 }
 
-// marks are the operations' marks in the CLI.
-var marks = map[string]string{
-	"create": "+", "update": "~", "replace": "+-", "delete": "-", "same": " ", "read": ">", "refresh": "↻", "import": "=",
-	"remove-pending-replace": "~", "discard": "<", "": "·",
-	"create-replacement": "++", "delete-replaced": "--", "read-replacement": ">>", "import-replacement": "=>", "discard-replaced": "<<",
-}
-
-// Mark returns the mark of an operation.
-func Mark(op string) string {
-	if mark, ok := marks[op]; ok {
-		return mark
+// shows reports whether the tree shows a row.
+func (m Model) shows(r changes.Row) bool {
+	switch {
+	case m.Show == ShowChanged && !r.Changed(), m.Show == ShowDangerous && !r.Dangerous(), m.Type != "" && r.Type != m.Type, m.Op != "" && r.Op != m.Op:
+		return false
 	}
-	return "?"
+	return true
 }
 
-// opClass returns the class of an operation's color.
-func opClass(op string) string {
-	switch op {
-	case "create", "import":
-		return "op-create"
-	case "delete", "discard":
-		return "op-delete"
-	case "replace":
-		return "op-replace"
-	case "update":
-		return "op-update"
-	default:
-		return "op-other"
+// Select selects the first dangerous or else the first changed resource, unless one is selected.
+func (m *Model) Select() {
+	if m.URN != "" {
+		return
+	}
+	if first, rest := m.lists(); len(first) > 0 {
+		m.URN = first[0].URN
+	} else if at := slices.IndexFunc(rest, func(n changes.Node) bool { return !n.Way && n.Changed() && n.Type != stackType }); at >= 0 {
+		m.URN = rest[at].URN
 	}
 }
 
-// totalOrder is the order of the operations in totals.
-var totalOrder = []string{"create", "import", "update", "replace", "delete", "read", "refresh"}
-
-// partOfReplacement are the steps of which the replacement of a resource consists.
-var partOfReplacement = map[string]bool{
-	"create-replacement": true, "delete-replaced": true, "read-replacement": true, "import-replacement": true, "discard-replaced": true,
+// Row returns the row of the selected resource.
+func (m Model) Row() (changes.Row, bool) {
+	at := slices.IndexFunc(m.Rows, func(r changes.Row) bool { return r.URN == m.URN })
+	if at < 0 || m.URN == "" {
+		return changes.Row{URN: m.URN}, false
+	}
+	return m.Rows[at], true
 }
 
-// Total is a number of resources with the same operation.
-type Total struct {
-	Op    string
-	Count int
-}
+// stackType is the type of the resource that represents the stack.
+const stackType = "pulumi:pulumi:Stack"
 
-// Totals returns the totals in the order of display: those of the engine's summary, if it is known.
-func Totals(t changes.Tree) (list []Total, all int) {
-	counts := t.Totals
-	if t.Summarized && t.Changes != nil {
-		counts = t.Changes
-	}
-	rest, parts := map[string]int{}, 0
-	for op, n := range counts {
-		if partOfReplacement[op] {
-			parts = max(parts, n)
-			continue
-		}
-		all += n
-		rest[op] = n
-	}
-	if rest["replace"] == 0 && parts > 0 { // the step that marks a replacement is not always counted
-		all += parts
-		rest["replace"] = parts
-	}
-	for _, op := range totalOrder {
-		if n := rest[op]; n > 0 {
-			list = append(list, Total{op, n})
-		}
-		delete(rest, op)
-	}
-	delete(rest, "same")
-	for _, op := range slices.Sorted(maps.Keys(rest)) {
-		if rest[op] > 0 {
-			list = append(list, Total{op, rest[op]})
+// lists returns the rows of the tree: the dangerous ones and those that failed, without structure, and the others as a
+// tree. The resource of the stack is no row of its own if all others are below it.
+func (m Model) lists() (first, rest []changes.Node) {
+	rest = m.Ordered(func(r changes.Row) bool { return m.shows(r) && !r.Dangerous() })
+	if len(rest) > 0 && rest[0].Type == stackType && rest[0].Way && !slices.ContainsFunc(rest[1:], func(n changes.Node) bool { return n.Depth == 0 }) {
+		rest = rest[1:]
+		for i := range rest {
+			rest[i].Depth--
 		}
 	}
-	return list, all
-}
-
-// changed are the operations that change resources, in the CLI's order.
-var changed = []struct{ op, word string }{
-	{"create", "created"}, {"update", "updated"}, {"replace", "replaced"}, {"delete", "deleted"}, {"import", "imported"},
-}
-
-// nothing is the short form of no changes.
-const nothing = "no changes"
-
-// Brief returns an update's changes in short, such as "+2 ~1", and in words, from its counts by operation.
-func Brief(counts map[string]int64) (short, long string) {
-	var brief, said []string
-	for _, c := range changed {
-		if n := counts[c.op]; n > 0 {
-			brief = append(brief, Mark(c.op)+strconv.FormatInt(n, 10))
-			said = append(said, fmt.Sprintf("%d %s", n, c.word))
-		}
-	}
-	if len(brief) == 0 {
-		return nothing, "no resource changed"
-	}
-	return strings.Join(brief, " "), strings.Join(said, ", ")
-}
-
-// status returns the word for a row's state.
-func (m Model) status(r changes.Row) string {
-	switch r.State {
-	case changes.Failed:
-		return "failed"
-	case changes.Running:
-		if m.Over {
-			return "interrupted"
-		}
-		return "running"
-	case changes.Done:
-		if r.Op == "same" {
-			return "unchanged"
-		}
-		return "succeeded"
-	default:
-		if r.Errors > 0 {
-			return "failed"
-		}
-		if m.Over && !m.Preview {
-			return "not started"
-		}
-		return "planned"
-	}
-}
-
-// nodes returns the rows of this page, and all rows.
-func (m Model) nodes() (list, all []changes.Node) {
-	all = m.Ordered(m.All)
-	from := min(m.From, len(all))
-	return all[from:min(len(all), from+PageSize)], all
-}
-
-// unchanged returns the number of resources that the tree leaves out.
-func (m Model) unchanged() int {
-	n := 0
 	for _, r := range m.Rows {
-		if !r.Changed() {
-			n++
+		if r.Dangerous() && m.shows(r) {
+			first = append(first, changes.Node{Row: r})
+		}
+	}
+	slices.SortStableFunc(first, func(a, b changes.Node) int { return danger(a.Row) - danger(b.Row) })
+	return first, rest
+}
+
+// danger orders dangerous rows.
+func danger(r changes.Row) int {
+	switch {
+	case r.State == changes.Failed || r.Errors > 0:
+		return 0
+	case r.Op == "replace":
+		return 1
+	default:
+		return 2
+	}
+}
+
+// root returns the name of the resource of the stack, as a title of the tree.
+func (m Model) root() string {
+	for _, r := range m.Rows {
+		if r.Type == stackType {
+			return r.Name
+		}
+	}
+	return "Resources"
+}
+
+// hidden returns the number of resources that the tree leaves out because they do not change.
+func (m Model) hidden() int {
+	n := 0
+	if m.Show != ShowAll {
+		for _, r := range m.Rows {
+			if !r.Changed() && r.Type != stackType {
+				n++
+			}
 		}
 	}
 	return n
 }
 
-// with returns the URL of the page with other parameters; an empty value removes one.
+// chip is a set of resources.
+type chip struct {
+	Text, Count, Href string
+	Current           bool
+}
+
+// chips are the sets of resources that a tree can show.
+func (m Model) chips() []chip {
+	changed, dangerous := 0, 0
+	for _, r := range m.Rows {
+		if r.Changed() {
+			changed++
+		}
+		if r.Dangerous() {
+			dangerous++
+		}
+	}
+	one := func(text, show string, n int) chip {
+		return chip{text, words.Number(n), m.to("show", show), m.Show == show}
+	}
+	return []chip{one("Changed", ShowChanged, changed), one("Deletes and replaces", ShowDangerous, dangerous), one("All", ShowAll, len(m.Rows)+m.Omitted)}
+}
+
+// option is a value of a filter.
+type option struct {
+	Text, Href string
+	Current    bool
+}
+
+// maxOptions bounds the values of a filter.
+const maxOptions = 200
+
+// types are the types of the changed resources, as values of a filter.
+func (m Model) types() []option {
+	return m.options("type", "Any type", m.Type, func(r changes.Row) string { return r.Type })
+}
+
+// operations are the operations of the rows, as values of a filter.
+func (m Model) operations() []option {
+	return m.options("op", "Any operation", m.Op, func(r changes.Row) string { return r.Op })
+}
+
+// filter says what the filters select.
+func (m Model) filter() string {
+	switch {
+	case m.Type == "" && m.Op == "":
+		return "Type: any"
+	case m.Type == "":
+		return "Operation: " + oneLine(m.Op)
+	case m.Op == "":
+		return "Type: " + oneLine(ShortType(m.Type))
+	default:
+		return oneLine(m.Op + " " + ShortType(m.Type))
+	}
+}
+
+func (m Model) options(name, any, current string, of func(changes.Row) string) []option {
+	seen := map[string]bool{"": true}
+	var list []string
+	for _, r := range m.Rows {
+		if v := of(r); !seen[v] && (m.Show == ShowAll || r.Changed()) && len(list) < maxOptions {
+			seen[v] = true
+			list = append(list, v)
+		}
+	}
+	if !seen[current] {
+		list = append(list, current)
+	}
+	slices.Sort(list)
+	out := []option{{any, m.to(name, ""), current == ""}}
+	for _, v := range list {
+		out = append(out, option{v, m.to(name, v), v == current})
+	}
+	return out
+}
+
+// with returns the URL of a page with other parameters; an empty value removes one.
 func with(base string, pairs ...string) string {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -213,122 +247,108 @@ func with(base string, pairs ...string) string {
 	return u.String()
 }
 
-func (m Model) here(from int) string {
-	all, at := "", ""
-	if m.All {
-		all = "1"
-	}
-	if from > 0 {
-		at = strconv.Itoa(from)
-	}
-	return with(m.Base, "all", all, "from", at)
+// to returns the URL of the page with other parameters, from the first row on.
+func (m Model) to(pairs ...string) string {
+	return with(m.Base, append([]string{"show", m.Show, "type", m.Type, "op", m.Op}, pairs...)...)
 }
 
-func (m Model) diffOf(urn string) string { return with(m.Detail, "view", "diff", "urn", urn) }
+func (m Model) at(from int) string { return m.to("row", strconv.Itoa(from), "urn", m.URN) }
 
-// depth returns the class of a row's indentation.
-func depth(n int) string { return "depth-" + strconv.Itoa(min(n, 12)) }
+// rows returns the URL of the window's rows, whose range the script adds.
+func (m Model) rows() string { return with(m.RowsURL, "show", m.Show, "type", m.Type, "op", m.Op) }
 
-// short returns the last part of a type, such as Bucket of aws:s3/bucket:Bucket.
-func short(kind string) string {
-	if at := strings.LastIndexByte(kind, ':'); at >= 0 && at+1 < len(kind) {
-		return kind[at+1:]
+// Of returns the URL of the page with the difference of a resource.
+func (m Model) Of(urn string) string {
+	from := ""
+	if m.From > 0 {
+		from = strconv.Itoa(m.From)
 	}
-	return kind
+	return m.to("urn", urn, "row", from) + "#diff"
 }
 
-// properties returns the changed properties of a row as a text.
-func properties(r changes.Row) string {
-	if len(r.Diff) == 0 && len(r.ReplaceKeys) == 0 {
+// status returns the word for a row's state.
+func (m Model) status(r changes.Row) string {
+	switch {
+	case r.State == changes.Failed || r.Errors > 0:
+		return "failed"
+	case r.State == changes.Running && m.Over:
+		return "interrupted"
+	case r.State == changes.Running:
+		return "running"
+	case r.State == changes.Done && (r.Op == "same" || r.Op == ""):
+		return "unchanged"
+	case r.State == changes.Done:
+		return "succeeded"
+	case m.Over && !m.Preview:
+		return "not tried"
+	default:
+		return "planned"
+	}
+}
+
+// text returns what a row says about its resource at its end.
+func (m Model) text(n changes.Node) string {
+	switch status := m.status(n.Row); {
+	case n.Way && n.Below > 0:
+		return words.Number(n.Below)
+	case status == "succeeded" || status == "planned":
+		return cmp.Or(n.Op, status)
+	case status == "unchanged":
 		return ""
+	default:
+		return status
 	}
-	const most = 4
-	names := make([]string, 0, most)
-	more := r.More
-	if len(r.Diff) == 0 {
-		for _, key := range r.ReplaceKeys {
-			names = append(names, key+" (replaces)")
-		}
-		return strings.Join(names[:min(most, len(names))], ", ")
-	}
-	for i, p := range r.Diff {
-		if i == most {
-			more += len(r.Diff) - most
-			break
-		}
-		text := p.Path
-		if strings.HasSuffix(p.Kind, "-replace") || slices.Contains(r.ReplaceKeys, p.Path) {
-			text += " (replaces)"
-		}
-		names = append(names, text)
-	}
-	out := strings.Join(names, ", ")
-	if more > 0 {
-		out += fmt.Sprintf(" and %d more", more)
-	}
-	return out
 }
 
-// bar is a resource in the timeline. From and Width are percentages of the update's time.
-type bar struct {
-	changes.Row
-	From, Width float64
-	Status      string
+// opIcons are the icons of operations.
+var opIcons = map[string]string{
+	"create": "op-create", "import": "op-create", "delete": "op-delete", "discard": "op-delete", "replace": "op-replace", "update": "op-update",
+	"same": "cube", "": "cube", versions.OnlySecrets: "lock",
 }
 
-// slowest is the number of resources in the list of the slowest.
-const slowest = 10
+// OpIcon returns the icon of an operation.
+func OpIcon(op string) string { return cmp.Or(opIcons[op], "op-read") }
 
-// bars returns the timeline of the resources that took time, in the order of their beginnings, and
-// the slowest ones.
-func (m Model) bars() (list, slow []bar, more int) {
-	end := m.LastActivity
-	if !m.Over && m.Now.After(end) {
-		end = m.Now
+// tint returns the class of the color of an operation.
+func tint(op string) string {
+	if op == "delete" || op == "replace" || op == "discard" {
+		return "bad"
 	}
-	total := end.Sub(m.Began).Seconds()
-	if total <= 0 {
-		return nil, nil, 0
+	return "dim"
+}
+
+// ShortType returns the last parts of a type, such as s3:Bucket for aws:s3/bucket:Bucket.
+func ShortType(kind string) string {
+	parts := strings.Split(kind, ":")
+	if len(parts) < 3 {
+		return kind
 	}
-	for _, r := range m.Rows {
-		if r.Began.IsZero() || !r.Changed() {
+	module, _, _ := strings.Cut(parts[1], "/")
+	if module == "index" {
+		module = parts[0]
+	}
+	return cmp.Or(module, parts[0]) + ":" + parts[2]
+}
+
+// mostCopied bounds the lines of the text for a chat.
+const mostCopied = 200
+
+// copied is the tree as a text for a chat.
+func (m Model) copied() string {
+	first, rest := m.lists()
+	var out strings.Builder
+	n := 0
+	for _, r := range slices.Concat(first, rest) {
+		if r.Way {
 			continue
 		}
-		if r.State == changes.Running && !m.Over {
-			r.Took = max(0, m.Now.Sub(r.Began))
+		if n++; n > mostCopied {
+			continue
 		}
-		from := min(100, max(0, r.Began.Sub(m.Began).Seconds()*100/total))
-		list = append(list, bar{r, from, min(100-from, max(0.4, r.Took.Seconds()*100/total)), m.status(r)})
+		out.WriteString(cmp.Or(m.text(r), r.Op, "same") + " " + ShortType(r.Type) + " " + oneLine(r.Name) + "\n")
 	}
-	slices.SortStableFunc(list, func(a, b bar) int { return a.Began.Compare(b.Began) })
-	slow = slices.Clone(list)
-	slices.SortStableFunc(slow, func(a, b bar) int { return cmp.Compare(b.Took, a.Took) })
-	slow = slow[:min(slowest, len(slow))]
-	if len(list) > PageSize {
-		list, more = list[:PageSize], len(list)-PageSize
+	if n > mostCopied {
+		out.WriteString("and " + words.Number(n-mostCopied) + " more\n")
 	}
-	return list, slow, more
-}
-
-func percent(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-
-// severityClass is the color of a severity.
-func severityClass(s string) string {
-	switch s {
-	case "error":
-		return "bad"
-	case "warning", "policy":
-		return "warn"
-	default:
-		return "dim"
-	}
-}
-
-// name returns the name of a message's resource.
-func name(urn string) string {
-	kind, text := changes.Parts(urn)
-	if kind == "" {
-		return text
-	}
-	return short(kind) + " " + text
+	return strings.TrimSuffix(out.String(), "\n")
 }

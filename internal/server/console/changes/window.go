@@ -28,8 +28,6 @@ const (
 // shownRow is a row of a window.
 type shownRow struct {
 	changes.Node
-	// Index is the position of the row in the list, which starts at 0.
-	Index int
 	// Key identifies the resource in the parameter "fold".
 	Key string
 	// Parent reports that rows below this one are shown, or folded.
@@ -45,9 +43,9 @@ func rowKey(urn string) string {
 
 // Window sends a part of a large tree: rows as HTML, without those below folded ones.
 func (m Model) Window(w http.ResponseWriter, v *page.Visit) error {
-	from, err := strconv.Atoi(v.Query("from"))
+	from, err := strconv.Atoi(v.Query("row"))
 	if err != nil || from < 0 {
-		return fault.Invalid("from must be a number")
+		return fault.Invalid("row must be a number")
 	}
 	count, err := strconv.Atoi(v.Query("count"))
 	if err != nil || count < 1 || count > maxWindow {
@@ -59,8 +57,8 @@ func (m Model) Window(w http.ResponseWriter, v *page.Visit) error {
 			return fault.Invalid("at most %d resources can be folded", maxFolded)
 		}
 	}
-	rows, total := m.window(from, count, folded)
-	encoded, err := m.encode(v.Context(), from, rows, total)
+	list, total := m.window(from, count, folded)
+	encoded, err := m.encode(v.Context(), from, list, total)
 	if err != nil {
 		return err
 	}
@@ -69,9 +67,9 @@ func (m Model) Window(w http.ResponseWriter, v *page.Visit) error {
 	return nil
 }
 
-func (m Model) encode(ctx context.Context, from int, rows []shownRow, total int) ([]byte, error) {
+func (m Model) encode(ctx context.Context, from int, list []shownRow, total int) ([]byte, error) {
 	var html bytes.Buffer
-	if err := windowRows(m, rows).Render(ctx, &html); err != nil {
+	if err := rows(m, list).Render(ctx, &html); err != nil {
 		return nil, fmt.Errorf("rendering a part of a tree: %w", err)
 	}
 	encoded, err := json.Marshal(map[string]any{"from": from, "total": total, "html": string(view.VisibleControls(html.Bytes()))})
@@ -79,41 +77,68 @@ func (m Model) encode(ctx context.Context, from int, rows []shownRow, total int)
 }
 
 // window returns a part of the rows that remain after folding, and the number of these rows.
-func (m Model) window(from, count int, folded []string) (rows []shownRow, total int) {
-	all := m.Ordered(m.All)
+func (m Model) window(from, count int, folded []string) (list []shownRow, total int) {
+	first, rest := m.lists()
+	all := slices.Concat(first, rest)
 	hidden := -1 // rows below this depth are folded
 	for i, n := range all {
 		if hidden >= 0 && n.Depth > hidden {
 			continue
 		}
 		hidden = -1
-		row := shownRow{Node: n, Index: total, Parent: i+1 < len(all) && all[i+1].Depth > n.Depth}
-		if row.Parent && len(folded) > 0 || total >= from && total < from+count {
+		row := shown(all, i)
+		wanted := total >= from && total < from+count
+		if wanted || row.Parent && len(folded) > 0 {
 			row.Key = rowKey(n.URN)
 		}
 		if row.Parent && slices.Contains(folded, row.Key) {
 			row.Folded, hidden = true, n.Depth
 		}
-		if total >= from && total < from+count {
-			rows = append(rows, row)
+		if wanted {
+			list = append(list, row)
 		}
 		total++
 	}
-	return rows, total
+	return list, total
 }
+
+func shown(list []changes.Node, i int) shownRow {
+	return shownRow{Node: list[i], Parent: i+1 < len(list) && list[i+1].Depth > list[i].Depth}
+}
+
+// shownRows returns rows with their keys.
+func shownRows(list []changes.Node) []shownRow {
+	out := make([]shownRow, len(list))
+	for i, n := range list {
+		out[i] = shown(list, i)
+		out[i].Key = rowKey(n.URN)
+	}
+	return out
+}
+
+// part returns the rows of both lists that are on a page.
+func part(first, rest []changes.Node, from int) (a, b []changes.Node) {
+	end := from + PageSize
+	a = first[min(from, len(first)):min(end, len(first))]
+	b = rest[min(max(0, from-len(first)), len(rest)):min(max(0, end-len(first)), len(rest))]
+	return a, b
+}
+
+// depth returns the class of a row's indentation. Deeper rows have a rule for their attribute.
+func depth(n int) string { return "d" + strconv.Itoa(min(max(n, 0), 2)) }
 
 var seed = maphash.MakeSeed()
 
 // state returns a text that changes with each change of a row.
-func state(rows []changes.Node) string {
+func state(lists ...[]changes.Node) string {
 	var h maphash.Hash
 	h.SetSeed(seed)
-	for _, r := range rows {
-		for _, text := range []string{r.URN, r.Op, string(r.State), r.Message} {
+	for _, r := range slices.Concat(lists...) {
+		for _, text := range []string{r.URN, r.Op, string(r.State)} {
 			h.WriteString(text)
 			h.WriteByte(0)
 		}
-		maphash.WriteComparable(&h, [7]int64{int64(r.Depth), int64(r.Errors), int64(r.Warnings), int64(r.Policies), int64(r.Took), int64(r.Same), int64(len(r.Diff))})
+		maphash.WriteComparable(&h, [5]int{r.Depth, r.Errors, int(r.Took), r.Same, r.Below})
 	}
 	return strconv.FormatUint(h.Sum64(), 36)
 }

@@ -1129,7 +1129,7 @@ func expected(o outlook) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = view.DimIcon("clock").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Tinted("clock", "dim").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

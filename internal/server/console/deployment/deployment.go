@@ -139,9 +139,10 @@ func (p *pages) content(v *page.Visit, d *shown, out *view.Page) (templ.Componen
 		curl, cli := commands(*d, p.URL)
 		return settingsUsed(text, curl, cli), err
 	case "changes":
-		return p.changes(v, *d, out)
+		return p.changes(v, d, out)
 	case "timeline":
-		return timeline(*d), nil
+		c, err := p.course(v, d, out)
+		return course(*d, c), err
 	default:
 		d.Tab = "log"
 		return p.work(v, d, out)
@@ -159,15 +160,8 @@ func (p *pages) work(v *page.Visit, d *shown, out *view.Page) (templ.Component, 
 	if log.Live {
 		out.Feed = joblog.Feed(p.Deployments, v.Stack, d.ID)
 	}
-	if len(d.Updates) > 0 {
-		m, err := p.tree(v, d.Details)
-		if err != nil {
-			return nil, err
-		}
-		d.Changes = &m
-		if u := d.Updates[0]; !m.Over {
-			out.Live = append(out.Live, view.Topic{Channel: stacks.ChangesTopic, About: u.ID}, view.Topic{Channel: stacks.UpdateTopic, About: u.ID})
-		}
+	if err := p.follow(v, d, out); err != nil {
+		return nil, err
 	}
 	if d.Job.Status == workflow.StatusNotStarted && d.Job.PoolID != "" {
 		list, err := p.Deployments.Page(v.Context(), v.Who, v.Stack.OrgID, deployments.Query{Stage: deployments.StageQueued, PoolID: d.Job.PoolID, Limit: shownAhead})

@@ -1,11 +1,8 @@
 package deployment
 
 import (
-	"cmp"
-	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	console "workflowagent/internal/server/console/changes"
@@ -86,7 +83,7 @@ func shownChange(m console.Model, r changes.Row) change {
 		one.Icon, one.Mark, one.Since = "s-running", true, r.Began
 		one.Text = words.Elapsed(m.Now.Sub(r.Began))
 	case r.State == changes.Done || m.Preview:
-		one.Icon = opIcon(r.Op)
+		one.Icon = console.OpIcon(r.Op)
 		if r.Took > 0 {
 			one.Text = words.Elapsed(r.Took)
 		}
@@ -97,22 +94,6 @@ func shownChange(m console.Model, r changes.Row) change {
 		}
 	}
 	return one
-}
-
-// opIcon returns the icon of an operation.
-func opIcon(op string) string {
-	switch op {
-	case "create", "import":
-		return "op-create"
-	case "delete", "discard":
-		return "op-delete"
-	case "replace":
-		return "op-replace"
-	case "update":
-		return "op-update"
-	default:
-		return "op-read"
-	}
 }
 
 // count is a number of resources with what happens to them.
@@ -158,18 +139,5 @@ func (d shown) resourcePath(urn string) string {
 	if d.Changes == nil {
 		return "?view=changes"
 	}
-	return d.Changes.Detail + "?view=diff&urn=" + url.QueryEscape(urn)
-}
-
-// shortType returns the last parts of a type, such as s3:Bucket for aws:s3/bucket:Bucket.
-func shortType(kind string) string {
-	parts := strings.Split(kind, ":")
-	if len(parts) < 3 {
-		return kind
-	}
-	module, _, _ := strings.Cut(parts[1], "/")
-	if module == "index" {
-		module = parts[0]
-	}
-	return cmp.Or(module, parts[0]) + ":" + parts[2]
+	return d.Changes.Of(urn)
 }

@@ -70,7 +70,7 @@ func TestHostileTexts(t *testing.T) {
 	b := s.SignIn()
 	for _, view := range []string{"", "?view=timeline", "?view=changes"} {
 		p := b.Get(f.Path + view)
-		if p.Status != http.StatusOK || p.Contains("<b onclick") || view != "?view=changes" && strings.ContainsAny(p.Body, "\x1b\u202e\u2066") {
+		if p.Status != http.StatusOK || p.Contains("<b onclick") || strings.ContainsAny(p.Body, "\x1b\u202e\u2066") {
 			t.Errorf("%s: status %d, or the page contains HTML or controls of a job: %s", view, p.Status, regexp.MustCompile("(?s).{60}(<b onclick|\x1b|\u202e|\u2066).{60}").FindString(p.Body))
 		}
 	}
@@ -94,7 +94,7 @@ func TestCausePage(t *testing.T) {
 	p := b.Get(f.Path)
 	for _, want := range []string{
 		"<title>✕ box/dev #1 · Workflow</title>", `<a class="skip" href="#log">Skip to the log</a>`, "<span>queue could not be updated</span>", `<p class="say">AccessDenied</p>`,
-		"pulumi update, ", `href="/acme/box/dev/deployments/1?view=log&amp;step=3&amp;try=1#L3">line 3</a>`, `href="/acme/box/dev/updates/1?view=diff&amp;urn=urn%3A`, "0 changes done",
+		"pulumi update, ", `href="/acme/box/dev/deployments/1?view=log&amp;step=3&amp;try=1#L3">line 3</a>`, `href="/acme/box/dev/deployments/1?urn=urn%3A`, `&amp;view=changes#diff"`, "0 changes done",
 		"<code>aaaaaaa</code>", "Run again", "copy-as", `data-cause="3:2"`,
 	} {
 		if !p.Contains(want) {
@@ -107,5 +107,43 @@ func TestCausePage(t *testing.T) {
 	s.API(http.MethodPatch, "/api/orgs/acme", map[string]int{"setDefaultStackPermission": 101}, nil)
 	if p := s.SignInWith(s.AddUser("reader", "member")).Get(f.Path); p.Status != http.StatusOK || p.Contains("Run again") || !p.Contains("queue could not be updated", "copy-as") {
 		t.Errorf("a reader gets status %d, or buttons", p.Status)
+	}
+}
+
+// TestCompareLink leads from a failure to the comparison of the states after the last good run and after the failed one.
+func TestCompareLink(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("box", "dev")
+	token := s.Pool()
+	good := s.StartJob(token, "box", "dev")
+	const stack = "/api/stacks/acme/box/dev/update"
+	var created struct {
+		ID string `json:"updateID"`
+	}
+	var started struct{ Token string }
+	for _, c := range []struct {
+		token, path string
+		body        any
+		out         any
+	}{
+		{good.Token, "", map[string]any{"name": "box", "runtime": "yaml"}, &created},
+		{good.Token, "/ID", map[string]any{}, &started},
+		{"", "/ID/complete", map[string]any{"status": "succeeded"}, nil},
+	} {
+		if c.token == "" {
+			c.token = "update-token " + started.Token
+		}
+		if status, body := s.APIAs(c.token, http.MethodPost, stack+strings.Replace(c.path, "ID", created.ID, 1), c.body, c.out); status >= 300 {
+			t.Fatalf("%s: status %d: %s", c.path, status, body)
+		}
+	}
+	good.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
+	failed := fail(t, s, token, "queue", "AccessDenied")
+	b := s.SignIn()
+	if p := b.Get(failed.Path); !p.Contains(`href="/acme/box/dev/changes?from=1&amp;to=2">compare</a>`) {
+		t.Errorf("the page has no link to the comparison: %s", p.Body)
+	}
+	if p := b.Get("/acme/box/dev/changes?from=1&to=2"); p.Status != http.StatusOK || !p.Contains("queue", "failed") {
+		t.Errorf("the comparison: status %d", p.Status)
 	}
 }

@@ -2,7 +2,6 @@ package deployment
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	"workflowagent/internal/server/console/view"
@@ -139,30 +138,6 @@ func order(s segment) int {
 	}
 	return 1
 }
-
-// span returns where a segment lies in the time of the deployment, and its length, in percent.
-func (d shown) span(s segment) (from, width string) {
-	end := timeOr(d.Job.EndedAt, d.Now)
-	all := end.Sub(d.Job.QueuedAt)
-	if all <= 0 || s.Began.IsZero() {
-		return "0", "0"
-	}
-	percent := func(part time.Duration) float64 { return min(100, max(0, float64(part)*100/float64(all))) }
-	at := percent(s.Began.Sub(d.Job.QueuedAt))
-	text := func(v float64) string { return strconv.FormatFloat(v, 'f', 3, 64) }
-	return text(at), text(min(100-at, max(0.2, percent(s.Took))))
-}
-
-// after returns when a segment began, since the request.
-func (d shown) after(s segment) string {
-	if s.Began.IsZero() {
-		return ""
-	}
-	return "+" + precise(max(0, s.Began.Sub(d.Job.QueuedAt)))
-}
-
-// precise returns a duration in seconds with milliseconds.
-func precise(t time.Duration) string { return strconv.FormatFloat(t.Seconds(), 'f', 3, 64) + " s" }
 
 func firstStart(job store.Job) time.Time {
 	for _, s := range job.Steps {

@@ -39,6 +39,7 @@ type Heads struct {
 // The tabs of a stack: the last segments of their paths.
 const (
 	Overview  = ""
+	Changes   = "changes"
 	Resources = "resources"
 	Runs      = "runs"
 	Drift     = "drift"
@@ -47,6 +48,7 @@ const (
 
 var tabs = []view.Part{
 	{Text: "Overview"},
+	{Name: Changes, Text: "Changes"},
 	{Name: Resources, Text: "Resources"},
 	{Name: Runs, Text: "Runs"},
 	{Name: Drift, Text: "Drift"},

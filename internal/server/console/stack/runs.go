@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
@@ -89,7 +90,7 @@ func compareOpen(a, b run) int {
 
 func directRun(st store.Stack, e stacks.Entry) run {
 	r := run{
-		Mark: view.MarkOf(e.Status), Number: fmt.Sprintf("v%d", e.Version), Title: fmt.Sprintf("%s %d", e.Kind, e.Version), Path: updatePath(st, e.Update), Message: cmp.Or(e.Message, e.Kind+" from the CLI"),
+		Mark: view.MarkOf(e.Status), Number: fmt.Sprintf("v%d", e.Version), Title: fmt.Sprintf("%s %d", e.Kind, e.Version), Path: changes.UpdatePath(st, e.Update), Message: cmp.Or(e.Message, e.Kind+" from the CLI"),
 		Who: byName(e), Changes: estate.Counts(e.ResourceChanges), At: e.StartedAt,
 	}
 	if e.Message != "" && stacks.Kind(e.Kind) != stacks.KindUpdate {

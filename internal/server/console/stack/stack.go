@@ -39,10 +39,6 @@ func Register(site *page.Site, d Deps) {
 	site.Action("/{org}/-/stacks/deleted/{deleted}/purge", page.Fresh(page.Admin), p.purge)
 	site.View(stack, read, p.overview)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)
-	for _, one := range []string{"/updates/{version}", "/previews/{update}"} {
-		site.View(stack+one, read, p.update)
-		site.Raw(stack+one+"/changes", read, p.rows)
-	}
 	site.View(stack+"/resources", read, p.resources)
 	site.View(stack+"/resource", read, p.resource)
 	site.View(stack+"/resources/{urn}", read, p.resource)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -137,10 +138,10 @@ func TestUpdatePages(t *testing.T) {
 	)
 	base := fmt.Sprintf("%s/updates/%d", f.base, version)
 	for view, want := range map[string][]string{
-		"changes":     {"1 create", "1 update", "of 5 resources", "bucket", "zone (replaces)", "failed", hostile},
-		"diff":        {"zone", "replaces", `"a"`, "size", "1 → 2"},
+		"changes":     {"Changed 2", "Deletes and replaces 1", "All 2", "bucket", "failed", hostile},
+		"diff":        {"Could not be created", "error", hostile, "v" + strconv.Itoa(version) + " failed on it"},
 		"messages":    {"error", hostile},
-		"timeline":    {"Slowest resources", "bucket", "3 s"},
+		"timeline":    {"pulumi update", "bucket", "3s", "in whole seconds"},
 		"config":      {"web:plain", hostile, "[secret]"},
 		"environment": {"git.head", hostile},
 	} {
@@ -152,8 +153,10 @@ func TestUpdatePages(t *testing.T) {
 		}
 	}
 	one := text(f.page(base + "?view=diff&urn=" + url.QueryEscape(urnPrefix+"pkg:index:Thing::bucket")).Body)
-	if !strings.Contains(one, "bucket") || strings.Contains(one, "create") {
-		t.Errorf("the diff of one resource: %s", one)
+	for _, want := range []string{"Updated", "zone replaces", `"a"`, "size", " 1 2 ", fmt.Sprintf("v%d changed zone, size", version), "were not searched"} {
+		if !strings.Contains(one, want) {
+			t.Errorf("the diff of one resource lacks %q: %s", want, one)
+		}
 	}
 	if got := f.browser.Get(f.base + "/updates/99"); got.Status != http.StatusNotFound {
 		t.Errorf("a missing update: status %d", got.Status)
@@ -170,7 +173,7 @@ func TestLongTree(t *testing.T) {
 		events = append(events, step(i+1, "resourcePreEvent", "create", fmt.Sprintf("thing-%04d", i), nil))
 	}
 	base := fmt.Sprintf("%s/updates/%d", f.base, f.run("update", events...))
-	first, last := f.page(base), f.page(base+"?from=1000")
+	first, last := f.page(base), f.page(base+"?row=1000")
 	if n := strings.Count(first.Body, "data-depth="); n != 500 {
 		t.Errorf("the first page has %d rows", n)
 	}

@@ -656,7 +656,7 @@ func noteMark(kind string) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		default:
-			templ_7745c5c3_Err = DimIcon("help").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = Tinted("help", "dim").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

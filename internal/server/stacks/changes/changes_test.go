@@ -128,13 +128,13 @@ func TestOrdered(t *testing.T) {
 		return strings.Join(out, " ")
 	}
 	tree := fold(sample())
-	if got, want := names(tree.Ordered(false)), "root .bad .moved .gone .made"; got != want {
+	if got, want := names(tree.Ordered(changes.Row.Changed)), "root .bad .moved .gone .made"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if n := tree.Ordered(false)[0]; n.Same != 1 {
+	if n := tree.Ordered(changes.Row.Changed)[0]; n.Same != 1 || n.Below != 4 || !n.Way {
 		t.Errorf("root: %+v", n)
 	}
-	if got := names(tree.Ordered(true)); !strings.Contains(got, ".quiet") {
+	if got := names(tree.Ordered(func(changes.Row) bool { return true })); !strings.Contains(got, ".quiet") {
 		t.Errorf("all: %s", got)
 	}
 	cycle := changes.Tree{Rows: []changes.Row{
@@ -143,8 +143,8 @@ func TestOrdered(t *testing.T) {
 		{URN: "self", Name: "self", Parent: "self", Op: "create"},
 		{URN: "orphan", Name: "orphan", Parent: "missing", Op: "create"},
 	}}
-	if got := len(cycle.Ordered(false)); got != 4 {
-		t.Errorf("a tree with cycles shows %d of 4 rows: %s", got, names(cycle.Ordered(false)))
+	if got := len(cycle.Ordered(changes.Row.Changed)); got != 4 {
+		t.Errorf("a tree with cycles shows %d of 4 rows: %s", got, names(cycle.Ordered(changes.Row.Changed)))
 	}
 }
 
@@ -190,7 +190,7 @@ func BenchmarkFold(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				tree := fold(list)
-				if len(tree.Ordered(false)) != n {
+				if len(tree.Ordered(changes.Row.Changed)) != n {
 					b.Fatal("rows are missing")
 				}
 			}

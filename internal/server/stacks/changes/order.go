@@ -6,16 +6,17 @@ import "slices"
 type Node struct {
 	Row
 	Depth int
-	// Same counts the resources below that do not change and are folded away.
-	Same int
+	// Same counts the resources below that do not change, and Below those that are shown.
+	Same, Below int
+	// Way reports that the resource is only shown on the way to others.
+	Way bool
 }
 
-// Ordered returns the rows as a tree by parent, in the order of display: among siblings first those
-// with failures in or below them, then the running ones, then by their first event. Resources that
-// do not change are left out, except on the way to others, unless all is set. Cycles and unknown parents make a
-// resource a root.
-func (t Tree) Ordered(all bool) []Node {
-	f := forest{rows: t.Rows, index: make(map[string]int, len(t.Rows)), all: all}
+// Ordered returns rows as a tree by parent, in the order of display: among siblings first those
+// with failures in or below them, then the running ones, then by their first event. Rows that show rejects
+// are left out, except on the way to others. Cycles and unknown parents make a resource a root.
+func (t Tree) Ordered(show func(Row) bool) []Node {
+	f := forest{rows: t.Rows, index: make(map[string]int, len(t.Rows)), show: show}
 	for i, r := range t.Rows {
 		f.index[r.URN] = i
 	}
@@ -26,11 +27,11 @@ func (t Tree) Ordered(all bool) []Node {
 type forest struct {
 	rows  []Row
 	index map[string]int
-	all   bool
+	show  func(Row) bool
 	kids  map[int][]int
-	// same and weight are of a resource with all below it.
-	same, weight []int
-	shown        []bool
+	// same, below and weight are of a resource with all below it.
+	same, below, weight []int
+	shown, own          []bool
 }
 
 const root = -1
@@ -47,7 +48,8 @@ func (f *forest) parent(i int) int {
 func (f *forest) build() {
 	n := len(f.rows)
 	f.kids = make(map[int][]int, n/4+1)
-	f.same, f.weight, f.shown = make([]int, n), make([]int, n), make([]bool, n)
+	f.same, f.below, f.weight = make([]int, n), make([]int, n), make([]int, n)
+	f.shown, f.own = make([]bool, n), make([]bool, n)
 	up := make([]int, n)
 	for i := range f.rows {
 		up[i] = f.parent(i)
@@ -63,12 +65,17 @@ func (f *forest) build() {
 	}
 	for _, i := range slices.Backward(order) {
 		r := f.rows[i]
-		f.shown[i] = f.shown[i] || f.all || r.Changed()
+		f.own[i] = f.show(r)
+		f.shown[i] = f.shown[i] || f.own[i]
 		f.weight[i] = max(f.weight[i], weight(r))
 		if p := up[i]; p != root {
 			f.same[p] += f.same[i]
 			if !r.Changed() {
 				f.same[p]++
+			}
+			f.below[p] += f.below[i]
+			if f.own[i] {
+				f.below[p]++
 			}
 			f.shown[p] = f.shown[p] || f.shown[i]
 			f.weight[p] = max(f.weight[p], f.weight[i])
@@ -125,7 +132,7 @@ func (f *forest) walk() []Node {
 	for len(stack) > 0 {
 		e := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		out = append(out, Node{Row: f.rows[e.i], Depth: e.depth, Same: f.same[e.i]})
+		out = append(out, Node{Row: f.rows[e.i], Depth: e.depth, Same: f.same[e.i], Below: f.below[e.i], Way: !f.own[e.i]})
 		push(f.kids[e.i], e.depth+1)
 	}
 	return out

@@ -61,6 +61,11 @@ func (r Row) Changed() bool {
 	return r.State == Failed || r.Errors > 0 || r.Policies > 0 || r.Op != "same" && r.Op != "" && r.Op != "refresh"
 }
 
+// Dangerous reports whether the operation failed, or removes what exists.
+func (r Row) Dangerous() bool {
+	return r.State == Failed || r.Errors > 0 || r.Op == "delete" || r.Op == "replace" || r.Op == "discard"
+}
+
 // Message is a diagnostic or a policy violation.
 type Message struct {
 	Sequence int64

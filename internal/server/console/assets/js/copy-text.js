@@ -76,7 +76,7 @@ class CopyAs extends HTMLElement {
     if (this.querySelector("button")) return;
     const { icon: name, label } = this.dataset;
     const mark = element("span", { textContent: label });
-    const b = element("button", { type: "button", className: "btn" }, icon(name), mark);
+    const b = element("button", { type: "button", className: "small" in this.dataset ? "btn small" : "btn" }, icon(name), mark);
     b.addEventListener("click", async () => {
       const { text, path, line } = this.dataset;
       if (!(await copy([text, ...[line, path].filter(Boolean).map((p) => new URL(p, location.href).href)].join("\n")))) return;

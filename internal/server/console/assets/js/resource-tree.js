@@ -1,5 +1,5 @@
 // resource-tree adds buttons that fold the resources below another one. It shows a large tree as a
-// virtual list: the table contains the rows near the window, which the server renders, and empty rows
+// virtual list: it contains the rows near the window, which the server renders, and empty space
 // as high as the others.
 import { element, morph, parseElement } from "./html.js";
 
@@ -9,7 +9,7 @@ const retry = 2000; // milliseconds
 
 class ResourceTree extends HTMLElement {
   connectedCallback() {
-    this.folded = this.folded || new Set(); // URNs, or keys of a virtual tree
+    this.folded = this.folded || new Set(); // keys of rows
     this.watch = new MutationObserver(() => this.decorate());
     this.onChange = (event) => event.detail.id === "changes-rows" && this.changed();
     document.addEventListener("page-changed", this.onChange);
@@ -34,91 +34,93 @@ class ResourceTree extends HTMLElement {
   decorate() {
     if (this.body) return;
     this.watch.disconnect();
-    const rows = [...this.querySelectorAll("tr[data-depth]")];
+    const rows = [...this.querySelectorAll("li[data-depth]")];
     let hiddenBelow = Infinity;
-    rows.forEach((row, i) => {
+    for (const row of rows) {
       const depth = Number(row.dataset.depth);
       if (depth <= hiddenBelow) hiddenBelow = Infinity;
       row.hidden = depth > hiddenBelow;
-      const urn = row.querySelector("a").title;
-      const next = rows[i + 1];
-      const parent = next !== undefined && Number(next.dataset.depth) > depth;
-      this.button(row, parent, () => row.querySelector("a").title, () => this.decorate());
-      if (parent && this.folded.has(urn) && hiddenBelow === Infinity) hiddenBelow = depth;
-    });
+      this.button(row, () => this.decorate());
+      if ("parent" in row.dataset && this.folded.has(row.dataset.key) && hiddenBelow === Infinity) hiddenBelow = depth;
+    }
     this.watch.observe(this, { childList: true, subtree: true });
   }
 
-  button(row, parent, name, show) {
-    let button = row.querySelector(".tree-fold");
-    if (!parent) {
+  button(row, show) {
+    let button = row.querySelector("button");
+    if (!("parent" in row.dataset)) {
       button?.remove();
       return;
     }
     if (!button) {
-      button = element("button", { type: "button", className: "tree-fold" });
+      button = element("button", { type: "button", className: "btn icon" });
       button.addEventListener("click", () => {
-        const key = name();
+        const { key } = row.dataset;
         if (!this.folded.delete(key)) this.folded.add(key);
         show();
       });
-      row.querySelector("td").prepend(button);
+      row.append(button);
     }
-    const open = !this.folded.has(name());
+    const open = !this.folded.has(row.dataset.key);
     button.textContent = open ? "▾" : "▸";
     button.ariaExpanded = String(open);
-    button.ariaLabel = "Resources below " + row.querySelector("a").textContent;
+    button.ariaLabel = "Resources below " + row.querySelector(".nm > :first-child").textContent;
   }
 
   virtualize() {
     this.watch.disconnect();
-    this.classList.add("virtual");
-    this.port = this.querySelector(".scroll");
-    Object.assign(this.port, { tabIndex: 0, role: "region", ariaLabel: "Resources" });
-    this.body = this.querySelector("tbody");
-    this.body.removeAttribute("id"); // the rows of a small tree have changes of their own
-    for (const row of [...this.body.children].slice(2 * margin)) row.remove();
-    this.above = this.spacer();
-    this.below = this.spacer();
-    this.body.before(this.above);
-    this.body.after(this.below);
+    this.setAttribute("virtual", "");
+    this.port = this.closest("nav");
+    this.port.tabIndex = 0;
+    const list = this.querySelector("#changes-tree");
+    list.removeAttribute("id"); // the rows of a small tree have changes of their own
+    const rows = [...list.querySelectorAll("li")].slice(0, 2 * margin);
+    this.body = element("ul", {}, ...rows);
+    this.above = element("div", { ariaHidden: "true" });
+    this.below = element("div", { ariaHidden: "true" });
+    list.replaceChildren(this.above, this.body, this.below);
     this.first = 0;
-    this.rows = this.total();
-    const pager = this.querySelector(".pager");
-    if (pager) pager.hidden = true;
-    const from = Number(new URLSearchParams(location.search).get("from"));
+    this.count = this.total();
+    const pages = this.querySelector("nav");
+    if (pages) pages.hidden = true;
+    const from = Number(new URLSearchParams(location.search).get("row"));
     this.port.addEventListener("scroll", () => this.scrolled());
     this.space();
     if (from) this.port.scrollTop = from * this.height();
     this.load();
   }
 
-  spacer() {
-    return element("tbody", { className: "tree-space", ariaHidden: "true" }, element("tr"));
-  }
+  height() { return this.body.children[0]?.offsetHeight || 36; }
 
-  height() { return this.body.rows[0]?.offsetHeight || 36; }
+  // top is the place of the list in what scrolls.
+  top() { return this.above.getBoundingClientRect().top - this.port.getBoundingClientRect().top + this.port.scrollTop; }
 
   space() {
     const height = this.height();
-    this.above.rows[0].style.height = `${this.first * height}px`;
-    this.below.rows[0].style.height = `${Math.max(0, this.rows - this.first - this.body.rows.length) * height}px`;
-    this.querySelector("table").setAttribute("aria-rowcount", String(this.rows + 1));
+    this.above.style.height = `${this.first * height}px`;
+    this.below.style.height = `${Math.max(0, this.count - this.first - this.body.children.length) * height}px`;
+    this.body.ariaLabel = `${this.count} resources`;
+    this.dataset.count = String(this.count);
+  }
+
+  // range returns the first row in the window and the number of rows that fit.
+  range() {
+    const height = this.height();
+    return { first: Math.max(0, Math.floor((this.port.scrollTop - this.top()) / height)), fit: Math.ceil(this.port.clientHeight / height) };
   }
 
   // wanted returns the range of rows to load.
   wanted() {
-    const first = Math.floor(this.port.scrollTop / this.height());
-    const count = Math.ceil(this.port.clientHeight / this.height()) + 2 * margin;
-    return { from: Math.max(0, Math.min(first - margin, this.rows - count)), count: Math.min(300, count) };
+    const { first, fit } = this.range();
+    const count = Math.min(300, fit + 2 * margin);
+    return { row: Math.max(0, Math.min(first - margin, this.count - count)), count };
   }
 
   scrolled() {
-    const first = Math.floor(this.port.scrollTop / this.height());
-    const last = first + Math.ceil(this.port.clientHeight / this.height());
-    const loaded = this.first + this.body.rows.length;
+    const { first, fit } = this.range();
+    const loaded = this.first + this.body.children.length;
     const near = margin / 2;
-    if ((first - near < this.first && this.first > 0) || (last + near > loaded && loaded < this.rows)) this.load();
+    if ((first - near < this.first && this.first > 0) || (first + fit + near > loaded && loaded < this.count)) this.load();
   }
 
   // load shows the rows near the window as they are now. One request runs at a time.
@@ -129,12 +131,13 @@ class ResourceTree extends HTMLElement {
     }
     this.loading = true;
     this.dirty = false;
-    const { from, count } = this.wanted();
-    const query = new URLSearchParams({ from, count });
-    if ("all" in this.dataset) query.set("all", "1");
-    if (this.folded.size) query.set("fold", [...this.folded].join(","));
+    const url = new URL(this.dataset.rows, location.href);
+    for (const [name, value] of Object.entries(this.wanted())) url.searchParams.set(name, value);
+    if (this.folded.size) url.searchParams.set("fold", [...this.folded].join(","));
+    const chosen = new URLSearchParams(location.search).get("urn");
+    if (chosen) url.searchParams.set("urn", chosen);
     try {
-      const answer = await fetch(`${this.dataset.rows}?${query}`, { headers: { Accept: "application/json" } });
+      const answer = await fetch(url, { headers: { Accept: "application/json" } });
       if (!answer.ok) throw new Error(answer.statusText);
       this.show(await answer.json());
     } catch {
@@ -146,18 +149,16 @@ class ResourceTree extends HTMLElement {
   }
 
   show({ from, total, html }) {
-    const focus = this.body.contains(document.activeElement) ? document.activeElement.closest("tr")?.dataset.key : undefined;
-    const fold = document.activeElement?.classList.contains("tree-fold");
+    const focus = this.body.contains(document.activeElement) ? document.activeElement.closest("li")?.dataset.key : undefined;
+    const fold = document.activeElement?.tagName === "BUTTON";
     morph(this.body, parseElement(html));
-    this.body = this.querySelector("tbody:not(.tree-space)");
+    this.body = this.querySelector("ul");
     this.first = from;
-    this.rows = total;
-    for (const row of this.body.rows) {
-      this.button(row, "parent" in row.dataset, () => row.dataset.key, () => this.load());
-    }
+    this.count = total;
+    for (const row of this.body.children) this.button(row, () => this.load());
     this.space();
     if (focus && !this.body.contains(document.activeElement)) {
-      this.body.querySelector(`tr[data-key="${CSS.escape(focus)}"] ${fold ? "button" : "a"}`)?.focus({ preventScroll: true });
+      this.body.querySelector(`li[data-key="${CSS.escape(focus)}"] ${fold ? "button" : "a"}`)?.focus({ preventScroll: true });
     }
     this.scrolled();
   }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -45,19 +46,27 @@ type Diff struct {
 	Changes []Change
 	// More is the number of changes that are left out.
 	More int
+	// Same are the properties that do not differ, with their values.
+	Same []Property
 }
+
+// Property is a property of a resource and its value as text.
+type Property struct{ Path, Value string }
 
 // Bounds of a diff.
 const (
 	maxChanges = 300
 	maxValue   = 8 << 10
 	maxDepth   = 40
+	maxPath    = 500
 )
 
 // Texts that stand for values.
 const (
 	Secret  = "[secret]"
-	Unknown = "known after apply"
+	Unknown = "known after the update"
+	// Hidden stands for a value whose other version is a secret, and which can be the same text.
+	Hidden = "[not shown]"
 )
 
 type step struct {
@@ -108,7 +117,30 @@ func Of(metadata []byte) (Diff, error) {
 		c.compare("", s.Old.inputs(), s.New.inputs(), 0)
 	}
 	slices.SortStableFunc(c.list, func(a, b Change) int { return order(a) - order(b) })
-	return Diff{Op: s.Op, Changes: c.list, More: c.more}, nil
+	props := s.New.inputs()
+	if s.New == nil {
+		props = s.Old.inputs()
+	}
+	return Diff{Op: s.Op, Changes: c.list, More: c.more, Same: c.same(props)}, nil
+}
+
+// same returns the properties that no change is about.
+func (c *collector) same(props map[string]any) []Property {
+	var list []Property
+	for _, name := range slices.Sorted(maps.Keys(props)) {
+		path := cut(join("", name), maxPath)
+		if strings.HasPrefix(name, "__") || len(list) == maxChanges || slices.ContainsFunc(c.list, func(ch Change) bool { return within(ch.Path, path) }) {
+			continue
+		}
+		list = append(list, Property{path, text(props[name])})
+	}
+	return list
+}
+
+// within reports whether a path is one of a property, or of a part of it.
+func within(path, of string) bool {
+	rest, ok := strings.CutPrefix(path, of)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[' || rest[0] == ' ')
 }
 
 func order(c Change) int {
@@ -122,6 +154,8 @@ type collector struct {
 	list    []Change
 	more    int
 	replace []string
+	// ciphertexts reports that secrets differ if their ciphertexts do.
+	ciphertexts bool
 }
 
 func (c *collector) add(path string, k Kind, replace bool, before, after any) {
@@ -129,12 +163,12 @@ func (c *collector) add(path string, k Kind, replace bool, before, after any) {
 		c.more++
 		return
 	}
-	ch := Change{Path: cut(path, 500), Kind: k, Replace: replace || c.replaces(path)}
+	ch := Change{Path: cut(path, maxPath), Kind: k, Replace: replace || c.replaces(path)}
 	if k != Add {
-		ch.Old = text(before)
+		ch.Old = besides(before, after)
 	}
 	if k != Delete {
-		ch.New = text(after)
+		ch.New = besides(after, before)
 	}
 	if strings.Contains(ch.Old, "\n") || strings.Contains(ch.New, "\n") {
 		ch.Lines, ch.Old, ch.New = lines(ch.Old, ch.New), "", ""
@@ -143,10 +177,7 @@ func (c *collector) add(path string, k Kind, replace bool, before, after any) {
 }
 
 func (c *collector) replaces(path string) bool {
-	return slices.ContainsFunc(c.replace, func(key string) bool {
-		rest, ok := strings.CutPrefix(path, key)
-		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[' || rest[0] == ' ')
-	})
+	return slices.ContainsFunc(c.replace, func(key string) bool { return within(path, key) })
 }
 
 // detailed follows the provider's own list of changes.
@@ -194,6 +225,12 @@ func (c *collector) compare(path string, before, after any, depth int) {
 	b, bok := object(after)
 	if aok && bok || path == "" {
 		c.objects(path, a, b, depth)
+		return
+	}
+	if c.ciphertexts && secret(before) && secret(after) {
+		if !reflect.DeepEqual(before, after) {
+			c.add(path, Update, false, before, after)
+		}
 		return
 	}
 	x, xok := before.([]any)

@@ -32,7 +32,7 @@ func TestOf(t *testing.T) {
 		},
 		"secrets":         {`{"op":"update","detailedDiff":{"p":{"diffKind":"update"}},"old":{"inputs":{"p":` + secret + `}},"new":{"inputs":{"p":"[secret]"}}}`, `update p: [secret] → [secret]`},
 		"nested secrets":  {`{"op":"create","new":{"inputs":{"o":{"p":` + secret + `}}}}`, `add o:  → { "p": "[secret]" }`},
-		"unknown":         {`{"op":"update","old":{"inputs":{"id":"x"}},"new":{"inputs":{"id":"04da6b54-80e4-46f7-96ec-b56ff0331ba9"}}}`, `update id: "x" → known after apply`},
+		"unknown":         {`{"op":"update","old":{"inputs":{"id":"x"}},"new":{"inputs":{"id":"04da6b54-80e4-46f7-96ec-b56ff0331ba9"}}}`, `update id: "x" → known after the update`},
 		"create":          {`{"op":"create","new":{"inputs":{"a":1,"__defaults":[]}}}`, `add a:  → 1`},
 		"lines":           {`{"op":"update","old":{"inputs":{"t":"a\nb\nc"}},"new":{"inputs":{"t":"a\nx\nc"}}}`, `update t:  →  | a|-b|+x| c`},
 		"only provider":   {`{"op":"update","detailedDiff":{"q":{"diffKind":"update"}},"old":{},"new":{}}`, `update q: null → null`},

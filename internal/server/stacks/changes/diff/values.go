@@ -68,6 +68,20 @@ func quote(s string) string {
 	return strings.TrimSpace(out.String())
 }
 
+// secret reports whether a value is a secret.
+func secret(v any) bool {
+	m, ok := v.(map[string]any)
+	return v == Secret || ok && m[signature] == secretSignature
+}
+
+// besides returns a value as text next to another one. A value that has become a secret, or was one, can be that secret.
+func besides(v, other any) string {
+	if other != nil && v != nil && secret(other) && !secret(v) {
+		return Hidden
+	}
+	return text(v)
+}
+
 // Hide replaces the secrets and unknown values in a decoded JSON value by [Secret] and [Unknown].
 func Hide(v any) any { return hide(v, 0) }
 
