@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -16,10 +18,13 @@ import (
 )
 
 // Service lists activity.
-type Service struct{ db *store.DB }
+type Service struct {
+	db  *store.DB
+	log *logrus.Entry
+}
 
 // New returns a service on a database.
-func New(db *store.DB) *Service { return &Service{db} }
+func New(db *store.DB, log *logrus.Entry) *Service { return &Service{db, log} }
 
 // Part is a part of the activity.
 type Part string

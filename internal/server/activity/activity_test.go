@@ -38,7 +38,7 @@ func (p *past) tick() time.Time {
 }
 
 func newPast(t *testing.T, db *store.DB) *past {
-	p := &past{t, db, activity.New(db), time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), 0}
+	p := &past{t, db, activity.New(db, storetest.Log()), time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), 0}
 	p.write(func(tx *store.Tx) error {
 		var errs []error
 		for _, org := range []string{"acme", "rival"} {
