@@ -215,6 +215,12 @@ func TestRights(t *testing.T) {
 				t.Errorf("a user who is no administrator reads the audit log: %v", err)
 			}
 		}
+		// A query that begins with the time, as for callers who see many stacks, finds the same.
+		f := store.FeedFilter{OrgID: "acme", Reach: member.Reach("acme"), Runs: true, Limit: 10}
+		keys := must.Get(store.Read(t.Context(), db, func(tx *store.Tx) ([]store.FeedKey, error) { return tx.FeedKeys(f) }))(t)
+		if len(keys) != 1 || keys[0].ID != "u-cli" {
+			t.Errorf("a user with a permission on a stack finds %v", keys)
+		}
 		p.write(func(tx *store.Tx) error {
 			_, err := tx.Exec("UPDATE organizations SET stack_permission = 101 WHERE id = 'acme'")
 			return err
