@@ -21,13 +21,13 @@ import (
 
 	"workflowagent/internal/connlimit"
 	"workflowagent/internal/server/acme"
+	"workflowagent/internal/server/activity"
 	"workflowagent/internal/server/admin"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/mirror"
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/system"
 	"workflowagent/internal/server/api/web"
-	"workflowagent/internal/server/activity"
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/certfile"
@@ -193,7 +193,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 			Starred: console.Stars(list), Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
 		Identity: s.identity, Organizations: s.organizations, SignIn: sessions, Invitations: invited, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
-		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Activity: activity.New(s.db), Server: s.describe(version, backups), Releases: cfg.Releases,
+		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Activity: activity.New(s.db, s.logOf("activity")), Server: s.describe(version, backups), Releases: cfg.Releases,
 	})
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -16,10 +18,13 @@ import (
 )
 
 // Service lists activity.
-type Service struct{ db *store.DB }
+type Service struct {
+	db  *store.DB
+	log *logrus.Entry
+}
 
 // New returns a service on a database.
-func New(db *store.DB) *Service { return &Service{db} }
+func New(db *store.DB, log *logrus.Entry) *Service { return &Service{db, log} }
 
 // Part is a part of the activity.
 type Part string
@@ -88,10 +93,9 @@ const (
 // entryMemory is the approximate size of an entry in memory, in bytes.
 const entryMemory = 4 << 10
 
-// quiet are the actions of the audit log that are no changes of settings or access, or that have entries of their own.
+// quiet are the actions of the audit log that change neither settings nor access, or that have entries of their own.
 var quiet = []string{
 	string(audit.DeploymentCreated), string(audit.TokenExchanged), string(audit.SignedIn), string(audit.SignInFailed), string(audit.SessionEnded),
-	string(audit.SecretsDecrypted), string(audit.DecryptionReported), string(audit.StateExported), string(audit.SecretsSent),
 }
 
 // List is a page of entries, newest first.

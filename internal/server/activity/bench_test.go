@@ -22,7 +22,7 @@ func BenchmarkList(b *testing.B) {
 		b.Run(engine, func(b *testing.B) {
 			db := open(b)
 			generate(b, db)
-			service := activity.New(db)
+			service := activity.New(db, storetest.Log())
 			week := time.Now().Add(-7 * 24 * time.Hour)
 			many := principal(identity.RoleMember)
 			many.User.ID = "many"

@@ -28,14 +28,16 @@ func (s *Service) visit(ctx context.Context, p identity.Principal, orgID string)
 }
 
 // Open records that a user opens the list of everything, and returns the time of the visit before this one; zero without
-// one. The time stays the same while the user opens the list again and again: it moves only once the visit has ended.
+// one. The time stays the same while the user opens the list again and again: it moves only once the visit has ended. A
+// visit that cannot be recorded, because the database accepts no writes, is logged: the list can still be read.
 func (s *Service) Open(ctx context.Context, p identity.Principal, orgID string) (time.Time, error) {
 	v, err := s.visit(ctx, p, orgID)
 	if err != nil || p.User.ID == "" || time.Since(v.OpenedAt) < notEvery {
 		return v.BeforeAt, err
 	}
+	since := v.BeforeAt
 	err = s.db.Write(ctx, scope.User(p.User.ID), func(tx *store.Tx) error {
-		v, err = tx.ActivityVisit(p.User.ID, orgID)
+		v, err := tx.ActivityVisit(p.User.ID, orgID)
 		if store.IgnoreMissing(err) != nil {
 			return err
 		}
@@ -44,7 +46,11 @@ func (s *Service) Open(ctx context.Context, p identity.Principal, orgID string) 
 			v.BeforeAt = v.OpenedAt
 		}
 		v.UserID, v.OrgID, v.OpenedAt = p.User.ID, orgID, now
+		since = v.BeforeAt
 		return tx.SaveActivityVisit(v)
 	})
-	return v.BeforeAt, fault.While(err, "recording a visit")
+	if err != nil && ctx.Err() == nil {
+		s.log.WithError(err).Warn("recording a visit of the activity")
+	}
+	return since, nil
 }

@@ -156,7 +156,7 @@ func (q *feedQuery) addAudit() {
 	}
 	for _, c := range []struct{ column, value string }{{"a.actor", q.f.Actor}, {"a.action", q.f.Action}, {"a.way", q.f.Way}} {
 		if c.value != "" {
-			where += " AND " + c.column + " = " + q.arg(c.value)
+			where = strings.Join([]string{where, c.column + " = " + q.arg(c.value)}, " AND ")
 		}
 	}
 	if q.f.Stacks != nil {

@@ -198,8 +198,13 @@ func (m model) menu(name string, texts []view.Option) (text string, list []optio
 }
 
 var kinds = []view.Option{
-	{Text: "Any kind"}, {Value: string(activity.Updates), Text: "Updates"}, {Value: string(activity.Destroys), Text: "Destroys"}, {Value: string(activity.Refreshes), Text: "Refreshes"},
-	{Value: string(activity.FoundDrift), Text: "Drift"}, {Value: string(activity.ByCLI), Text: "From the CLI"}, {Value: string(activity.ByDeployment), Text: "Deployments"},
+	{Text: "Any kind"},
+	{Value: string(activity.Updates), Text: "Updates"},
+	{Value: string(activity.Destroys), Text: "Destroys"},
+	{Value: string(activity.Refreshes), Text: "Refreshes"},
+	{Value: string(activity.FoundDrift), Text: "Drift"},
+	{Value: string(activity.ByCLI), Text: "From the CLI"},
+	{Value: string(activity.ByDeployment), Text: "Deployments"},
 }
 
 // moreText says what the filters select for which the bar has no room.
