@@ -213,7 +213,7 @@ func compare(tb *tab, stack, when string, p printed) {
 
 	tb.open(stack + "/runs")
 	tb.wait("the activity is loaded", "document.querySelector('#runs')")
-	rows := evaluate[[]string](tb, "[...document.querySelectorAll('#runs .row[id]')].filter((r) => !r.querySelector('.c-op').innerText.includes('preview')).map((r) => r.innerText)")
+	rows := evaluate[[]string](tb, "[...document.querySelectorAll('#runs .row[id]')].filter((r) => !r.querySelector('.c-op').innerText.includes('preview')).map((r) => r.innerText.replaceAll('−', '-'))")
 	if len(rows) != len(p.History) {
 		tb.t.Fatalf("%s: pulumi prints %d updates, and the page shows %q", when, len(p.History), rows)
 	}
