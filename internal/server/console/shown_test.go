@@ -88,13 +88,17 @@ func (c *crawler) crawl() {
 	c.t.Helper()
 	c.seen = map[string]bool{}
 	for _, words := range []string{"", "target", "se", "pool"} {
-		var items []struct{ Href string }
+		var items []struct{ Href, Way string }
 		p := c.browser.Get("/-/palette?org=acme&q=" + words)
 		if err := json.Unmarshal([]byte(p.Body), &items); err != nil {
 			c.t.Fatalf("%s: the palette answers %s", c.who, p.Body)
 		}
 		for _, i := range items {
-			c.shown("the palette", http.MethodGet, i.Href)
+			method := http.MethodGet
+			if i.Way == "post" {
+				method = http.MethodPost
+			}
+			c.shown("the palette", method, i.Href)
 		}
 	}
 	c.shown("the browser", http.MethodGet, "/")

@@ -69,9 +69,9 @@ func describe(b *testing.B, db *store.DB) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for from := 0; from < 10_000; from += 500 {
+	for from := 0; from < 10_000; from += 50 {
 		err := db.Write(b.Context(), scope.Server(), func(tx *store.Tx) error {
-			for i := from; i < from+500; i++ {
+			for i := from; i < from+50; i++ {
 				var names []store.ResourceName
 				for n := range 4 {
 					names = append(names, store.ResourceName{Type: "aws:sqs/queue:Queue", Name: fmt.Sprintf("queue-%d-of-%d", n+15, i)})

@@ -4,14 +4,15 @@ package holds
 import (
 	_ "embed"
 	"strings"
-	"sync"
 )
 
 //go:embed types.txt
 var list string
 
-// types are the types of resources that hold data, in the form of [short].
-var types = sync.OnceValue(func() map[string]bool {
+// types are the types of resources that hold data, in the form of [Short].
+var types = parse(list)
+
+func parse(list string) map[string]bool {
 	found := map[string]bool{}
 	for line := range strings.Lines(list) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
@@ -19,11 +20,11 @@ var types = sync.OnceValue(func() map[string]bool {
 		}
 	}
 	return found
-})
+}
 
 // Data reports whether resources of a type, such as aws:s3/bucket:Bucket, hold data. It knows no type that is not in
 // types.txt.
-func Data(kind string) bool { return types()[Short(kind)] }
+func Data(kind string) bool { return types[Short(kind)] }
 
 // Short returns a type without the file or version of its module: aws:s3:Bucket for aws:s3/bucket:Bucket.
 func Short(kind string) string {
