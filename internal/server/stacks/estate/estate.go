@@ -135,7 +135,7 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 	if err := budget.Of(ctx).Take(ctx, int64(f.Limit)*rowMemory); err != nil {
 		return List{}, err
 	}
-	l, err := store.Read(ctx, s.db, func(tx *store.Tx) (l List, err error) {
+	l, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) (l List, err error) {
 		if f.Group != store.Ungrouped {
 			if l.Groups, err = groupsOf(tx, &f); err != nil {
 				return l, err
