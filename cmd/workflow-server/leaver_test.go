@@ -119,7 +119,9 @@ func TestLeaver(t *testing.T) {
 	if p := grace.Get(link.RequestURI()); p.Status != http.StatusSeeOther {
 		t.Fatalf("the invitation: %d %s", p.Status, p.Body)
 	}
-	if p := grace.Post("/-/invitation/accept", url.Values{"role": {"admin"}}); p.Location() != "/second" {
+	form := url.Values{"role": {"admin"}}
+	form.Set(consoletest.SeenInvitation(made.AcceptInviteURL))
+	if p := grace.Post("/-/invitation/accept", form); p.Location() != "/second" {
 		t.Fatalf("joining: %d %s", p.Status, p.Body)
 	}
 	both := map[string]string{"first": "member", "second": "member"}
@@ -192,7 +194,9 @@ func TestNoSecretInLogs(t *testing.T) {
 		b := s.Browser()
 		b.Get(link.RequestURI())
 		b.Get(link.Path)
-		b.Post(link.Path+"/sign-up", url.Values{"login": {login}})
+		form := url.Values{"login": {login}}
+		form.Set(consoletest.SeenInvitation(made.AcceptInviteURL))
+		b.Post(link.Path+"/sign-up", form)
 	}
 	stop(syscall.SIGTERM)
 	if key := link.Query().Get("key"); key == "" || strings.Contains(log.String(), key) || !strings.Contains(log.String(), "way=invitation") {

@@ -1,6 +1,8 @@
 package consoletest
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
 	"net/http"
 	"net/url"
@@ -81,6 +83,13 @@ func (b *Browser) Get(path string) Page {
 func (b *Browser) Post(path string, form url.Values) Page {
 	b.s.t.Helper()
 	return b.Do(b.Request(http.MethodPost, path, form))
+}
+
+// SeenInvitation is what a form of the page about an invitation says, whose link is given: which one the visitor has seen.
+func SeenInvitation(link string) (field, value string) {
+	_, secret, _ := strings.Cut(link, "?key=")
+	sum := sha256.Sum256([]byte(secret))
+	return "invitation", hex.EncodeToString(sum[:])
 }
 
 // Request returns a request as a page of the same site would send it, which the caller can change

@@ -281,12 +281,14 @@ func (a *auditor) changeInvitations() {
 	a.API(http.MethodPost, "/api/orgs/research/members/guest", map[string]string{"role": "member"}, nil)
 	a.browser = a.SignInWith(guest)
 	a.browser.Get(link)
-	a.change("/-/invitation/accept")
+	field, seen := consoletest.SeenInvitation(link)
+	a.change("/-/invitation/accept", field, seen)
 	a.browser = admin
 	link = invite()
 	a.browser = a.Browser()
 	a.browser.Get(link)
-	a.change("/-/invitation/sign-up", "login", "newcomer")
+	field, seen = consoletest.SeenInvitation(link)
+	a.change("/-/invitation/sign-up", "login", "newcomer", field, seen)
 	a.browser = admin
 	invite()
 	a.change(base + "/{invitation}/revoke " + a.found("/acme/-/settings/members", `invitations/([^/"]+)/revoke`))

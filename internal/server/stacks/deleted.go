@@ -115,7 +115,7 @@ type Deleted struct {
 
 // ListDeleted returns the deleted stacks of an organization that a caller may restore, the newest first, up to 1000.
 func (s *Service) ListDeleted(ctx context.Context, p identity.Principal, orgID string) ([]Deleted, error) {
-	found, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) {
+	found, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) ([]store.DeletedStack, error) {
 		return tx.DeletedStacks(p.ReachOfDeleted(orgID), listedDeleted)
 	})
 	var list []Deleted

@@ -116,8 +116,10 @@ func (tx *Tx) withinDeleted(reach Reach, limit int) (where string, args []any, e
 	if len(reached) == 0 {
 		return "", nil, nil
 	}
-	where = "WHERE x.purged = 0 AND (" + strings.Join(reached, " OR ") + ")"
-	return where + fmt.Sprintf(" ORDER BY x.deleted_at DESC, x.stack_id LIMIT %d", limit), args, nil
+	// The list is found before its rows are completed.
+	const order = " ORDER BY x.deleted_at DESC, x.stack_id"
+	where = "WHERE x.stack_id IN (SELECT x.stack_id FROM deleted_stacks x WHERE x.purged = 0 AND (" + strings.Join(reached, " OR ") + ")"
+	return where + order + fmt.Sprintf(" LIMIT %d)", limit) + order, args, nil
 }
 
 // ownDeleted returns a query for the ids of the deleted stacks that the caller created, and of all stacks on which the

@@ -106,6 +106,11 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.Read(ctx, db.adapt(fn))
 }
 
+// ReadLong runs fn in a read-only transaction; see [database.DB.ReadLong].
+func (db *DB) ReadLong(ctx context.Context, fn func(*Tx) error) error {
+	return db.DB.ReadLong(ctx, db.adapt(fn))
+}
+
 // ReadOne runs fn, which runs one statement; see [database.DB.ReadOne].
 func (db *DB) ReadOne(ctx context.Context, fn func(*Tx) error) error {
 	return db.DB.ReadOne(ctx, db.adapt(fn))
@@ -147,6 +152,16 @@ func (db *DB) write(ctx context.Context, scopes scope.Set, fn func(*Tx) error) e
 func Read[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
 	var v T
 	err := db.Read(ctx, func(tx *Tx) (err error) {
+		v, err = fn(tx)
+		return err
+	})
+	return v, err
+}
+
+// ReadLong runs fn with [DB.ReadLong] and returns the result of fn.
+func ReadLong[T any](ctx context.Context, db *DB, fn func(*Tx) (T, error)) (T, error) {
+	var v T
+	err := db.ReadLong(ctx, func(tx *Tx) (err error) {
 		v, err = fn(tx)
 		return err
 	})

@@ -19,6 +19,8 @@ import (
 const (
 	// invitationCookie is the name of the cookie that keeps the secret of an invitation's link.
 	invitationCookie = "invitation"
+	// openedField is the field of the forms that says which invitation the visitor has seen.
+	openedField = "invitation"
 	// invitationLasts is the time for which the browser keeps it.
 	invitationLasts = time.Hour
 	// maxSecret bounds the secret, because a cookie contains it.
@@ -28,7 +30,7 @@ const (
 var (
 	errNoInvitation = fault.NotFound("Open the link of the invitation in this browser.")
 	errProvider     = fault.Forbidden("This server creates users when they sign in at its identity provider. Sign in there.")
-	errReplaced     = fault.Forbidden("This browser opened another invitation while you signed in. You joined no organization: open the link of the invitation again.")
+	errReplaced     = fault.Forbidden("This browser opened another invitation meanwhile. You joined no organization: open the link of the invitation again.")
 	errSignedIn     = fault.Conflict("You are signed in. Join as this user, or sign out before you create another one.")
 )
 
@@ -49,6 +51,7 @@ func (p *pages) invitation(v *page.Visit) (view.Page, error) {
 // invited is what the page about an invitation shows.
 type invited struct {
 	store.Invitation
+	Opened      string // see [pages.opened]
 	User        string // login of the visitor, or ""
 	Member      bool   // whether the visitor belongs to the organization
 	Providers   []openid.Config
@@ -68,7 +71,7 @@ func (p *pages) invitationPage(v *page.Visit, problem string) (view.Page, error)
 	if err != nil {
 		return view.Page{}, err
 	}
-	m := invited{Invitation: i, User: v.Who.User.Login, Providers: p.Providers.Providers(), Login: v.Form("login"), Name: v.Form("name")}
+	m := invited{Invitation: i, Opened: p.opened(v), User: v.Who.User.Login, Providers: p.Providers.Providers(), Login: v.Form("login"), Name: v.Form("name")}
 	m.Member = v.Who.Roles[i.OrgID] != ""
 	return view.Page{Title: "Invitation", Layout: view.Gate, Body: view.WithProblem(problem, invitationBody(m))}, nil
 }
@@ -91,6 +94,15 @@ func (p *pages) opened(v *page.Visit) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// sameInvitation returns an error if a form of [pages.invitation] showed another invitation than the browser keeps now:
+// another tab, or another site, can open one that the visitor has not seen.
+func (p *pages) sameInvitation(v *page.Visit) error {
+	if opened := p.opened(v); opened != "" && opened != v.Form(openedField) {
+		return errReplaced
+	}
+	return nil
+}
+
 // forget is an answer after which the browser no longer keeps the secret.
 func (p *pages) forget(a page.Answer) page.Answer {
 	return a.Cookie(p.site.Secret(invitationCookie, "", time.Time{}))
@@ -110,6 +122,9 @@ func (p *pages) refuseLink(v *page.Visit, err error) error {
 
 // accept lets the visitor join the organization.
 func (p *pages) accept(v *page.Visit) (page.Answer, error) {
+	if err := p.sameInvitation(v); err != nil {
+		return page.Answer{}, err
+	}
 	i, err := p.Invitations.Accept(v.Context(), v.Who.User, p.secretOf(v))
 	switch fault.KindOf(err) {
 	case fault.KindConflict:
@@ -128,6 +143,9 @@ func (p *pages) signUp(v *page.Visit) (page.Answer, error) {
 		return page.Answer{}, errProvider
 	case v.SignedIn():
 		return page.Answer{}, errSignedIn
+	}
+	if err := p.sameInvitation(v); err != nil {
+		return page.Answer{}, err
 	}
 	newcomer := invitations.Newcomer{Login: v.Form("login"), Name: v.Form("name")}
 	u, err := p.Invitations.SignUp(v.Context(), newcomer, p.secretOf(v))

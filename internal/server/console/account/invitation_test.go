@@ -3,6 +3,7 @@ package account_test
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,16 @@ func invite(t *testing.T, b *consoletest.Browser, role string) string {
 		t.Fatalf("making an invitation: status %d: %s", p.Status, p.Body)
 	}
 	return invitationPath + "?key=" + secret
+}
+
+// joining is a form of the page about the invitation of a link.
+func joining(link string, more ...string) url.Values {
+	form := url.Values{}
+	for pair := range slices.Chunk(more, 2) {
+		form.Set(pair[0], pair[1])
+	}
+	form.Set(consoletest.SeenInvitation(link))
+	return form
 }
 
 // open follows a link to the page about the invitation. Neither the page nor its address contains the secret.
@@ -61,7 +72,7 @@ func TestInvitationOfAUser(t *testing.T) {
 		t.Errorf("the invitation: %s", p.Body)
 	}
 	// The role cannot be raised.
-	p := bob.Post(invitationPath+"/accept", url.Values{"role": {"admin"}, "org": {"research"}})
+	p := bob.Post(invitationPath+"/accept", joining(link, "role", "admin", "org", "research"))
 	if p.Status != http.StatusSeeOther || p.Location() != "/acme" {
 		t.Fatalf("joining: status %d to %q: %s", p.Status, p.Location(), p.Body)
 	}
@@ -83,10 +94,10 @@ func TestInvitationOfAUser(t *testing.T) {
 			t.Errorf("the link again: status %d: %s", p.Status, p.Body)
 		}
 	}
-	if p := other.Post(invitationPath+"/sign-up", url.Values{"login": {"eve"}}); p.Status != http.StatusNotFound {
+	if p := other.Post(invitationPath+"/sign-up", joining(link, "login", "eve")); p.Status != http.StatusNotFound {
 		t.Errorf("signing up with a used link: %d", p.Status)
 	}
-	if p := bob.Post(invitationPath+"/accept", url.Values{}); p.Status != http.StatusNotFound || !p.Contains("Open the link") {
+	if p := bob.Post(invitationPath+"/accept", joining(link)); p.Status != http.StatusNotFound || !p.Contains("Open the link") {
 		t.Errorf("joining again: status %d: %s", p.Status, p.Body)
 	}
 }
@@ -99,18 +110,18 @@ func TestInvitationOfANewUser(t *testing.T) {
 		t.Errorf("the invitation: %s", p.Body)
 	}
 	for login, text := range map[string]string{"admin": "is taken", "a/b": "is not valid"} {
-		if p := b.Post(invitationPath+"/sign-up", url.Values{"login": {login}, "name": {"Carl"}}); p.Status != http.StatusUnprocessableEntity || !p.Contains(text, `value="Carl"`) {
+		if p := b.Post(invitationPath+"/sign-up", joining(link, "login", login, "name", "Carl")); p.Status != http.StatusUnprocessableEntity || !p.Contains(text, `value="Carl"`) {
 			t.Errorf("the login %q: status %d: %s", login, p.Status, p.Body)
 		}
 	}
 	// Another site cannot sign a visitor up.
-	req := b.Request(http.MethodPost, invitationPath+"/sign-up", url.Values{"login": {"carl"}})
+	req := b.Request(http.MethodPost, invitationPath+"/sign-up", joining(link, "login", "carl"))
 	req.Header.Set("Sec-Fetch-Site", "cross-site")
 	req.Header.Set("Origin", "https://evil.example")
 	if p := b.Do(req); p.Status != http.StatusForbidden {
 		t.Errorf("a form of another site: %d", p.Status)
 	}
-	p := b.Post(invitationPath+"/sign-up", url.Values{"login": {"carl"}, "name": {"Carl"}})
+	p := b.Post(invitationPath+"/sign-up", joining(link, "login", "carl", "name", "Carl"))
 	if p.Status != http.StatusSeeOther || p.Location() != "/user/settings" || sessionOf(p) == "" {
 		t.Fatalf("signing up: status %d to %q: %s", p.Status, p.Location(), p.Body)
 	}
@@ -124,8 +135,37 @@ func TestInvitationOfANewUser(t *testing.T) {
 	if p := b.Get("/acme/-/settings/tokens"); p.Status != http.StatusOK {
 		t.Errorf("the new administrator: %d", p.Status)
 	}
-	if p := b.Post(invitationPath+"/sign-up", url.Values{"login": {"dora"}}); p.Status != http.StatusUnprocessableEntity && p.Status != http.StatusConflict {
+	if p := b.Post(invitationPath+"/sign-up", joining(link, "login", "dora")); p.Status != http.StatusUnprocessableEntity && p.Status != http.StatusConflict {
 		t.Errorf("signing up again: %d", p.Status)
+	}
+}
+
+// TestReplacedInvitation opens another invitation, in another tab or from another site, before the visitor sends the form
+// that the page of the first one showed.
+func TestReplacedInvitation(t *testing.T) {
+	s := consoletest.New(t)
+	admin := s.SignIn()
+	s.API(http.MethodPost, "/api/orgs", map[string]string{"name": "research"}, nil)
+	bob := s.AddUser("bob", "")
+	s.API(http.MethodPost, "/api/orgs/research/members/bob", map[string]string{"role": "member"}, nil)
+	first, second := invite(t, admin, "member"), invite(t, admin, "admin")
+	b := s.SignInWith(bob)
+	form := joining(first)
+	if p := open(t, b, first); !p.Contains(`name="invitation" value="` + form.Get("invitation")) {
+		t.Errorf("the form: %s", p.Body)
+	}
+	newcomer := s.Browser()
+	for _, link := range []string{first, second} {
+		open(t, newcomer, link)
+	}
+	open(t, b, second)
+	for _, p := range []consoletest.Page{b.Post(invitationPath+"/accept", form), newcomer.Post(invitationPath+"/sign-up", joining(first, "login", "carl"))} {
+		if p.Status != http.StatusForbidden || !p.Contains("opened another invitation") || sessionOf(p) != "" {
+			t.Errorf("the form of the first invitation: %d to %q: %s", p.Status, p.Location(), p.Body)
+		}
+	}
+	if p := newcomer.Post(invitationPath+"/sign-up", joining(second, "login", "carl")); p.Status != http.StatusSeeOther {
+		t.Errorf("the form of the second one: %d: %s", p.Status, p.Body)
 	}
 }
 
@@ -141,7 +181,7 @@ func TestRevokedInvitation(t *testing.T) {
 	if p := admin.Post("/acme/-/settings/invitations/"+list.Invites[0].ID+"/revoke", url.Values{}); p.Status != http.StatusSeeOther {
 		t.Fatalf("revoking: %d %s", p.Status, p.Body)
 	}
-	if p := b.Post(invitationPath+"/sign-up", url.Values{"login": {"carl"}}); p.Status != http.StatusNotFound || sessionOf(p) != "" {
+	if p := b.Post(invitationPath+"/sign-up", joining(link, "login", "carl")); p.Status != http.StatusNotFound || sessionOf(p) != "" {
 		t.Errorf("signing up: %d", p.Status)
 	}
 	if p := b.Get(invitationPath + "?key=" + strings.Repeat("x", 5000)); p.Status != http.StatusNotFound || len(p.Cookies) > 0 {
@@ -164,7 +204,7 @@ func TestInvitationAtAProvider(t *testing.T) {
 		t.Errorf("the invitation: %s", page.Body)
 	}
 	// The provider's users are the only new ones.
-	if page := b.Post(invitationPath+"/sign-up", url.Values{"login": {"carl"}}); page.Status != http.StatusForbidden {
+	if page := b.Post(invitationPath+"/sign-up", joining(link, "login", "carl")); page.Status != http.StatusForbidden {
 		t.Errorf("signing up past the provider: %d", page.Status)
 	}
 	// An invitation lets no user in whom the operator's rules keep out.
@@ -188,6 +228,12 @@ func TestInvitationAtAProvider(t *testing.T) {
 		t.Errorf("a replaced invitation: %d to %q: %s", page.Status, page.Location(), page.Body)
 	}
 	open(t, b, link)
+	// Another site that has opened the invitation cannot begin the sign-in, too.
+	req := b.Request(http.MethodGet, start, nil)
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	if page := b.Do(req); page.Location() != invitationPath {
+		t.Errorf("a sign-in of another site leads to %q", page.Location())
+	}
 	page := b.SignInAt(p, start, nil)
 	if sessionOf(page) == "" || page.Location() != "/acme" {
 		t.Fatalf("joining: status %d to %q: %s", page.Status, page.Location(), page.Body)

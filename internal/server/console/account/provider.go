@@ -8,15 +8,20 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/identity/signin/openid"
+	"workflowagent/internal/server/links"
 )
 
 // providerCookie is the name of the cookie that ties a sign-in at an identity provider to the browser.
 const providerCookie = "sign-in"
 
 // goToProvider sends the browser to an identity provider. It answers a link, because the page's policy
-// permits forms only to this site, also through redirects.
+// permits forms only to this site, also through redirects. Another site that opens an invitation in the browser, and
+// begins a sign-in with it, must not make the user join: visitors who come from elsewhere see the invitation first.
 func (p *pages) goToProvider(v *page.Visit) (view.Page, error) {
 	next := page.SafeNext(v.Query("next"))
+	if next == links.InvitationPath && fromElsewhere(v) {
+		return view.Page{}, page.GoTo(next)
+	}
 	return p.leave(v, next, openid.Attempt{Next: next, Invitation: p.opened(v), Confirm: v.SignedIn()})
 }
 
@@ -24,10 +29,16 @@ func (p *pages) goToProvider(v *page.Visit) (view.Page, error) {
 // site that signs the browser in at the provider as an attacker must not also connect that account:
 // visitors who come from elsewhere see their settings.
 func (p *pages) connect(v *page.Visit) (view.Page, error) {
-	if from := v.R.Header.Get("Sec-Fetch-Site"); from == "cross-site" || from == "same-site" {
+	if fromElsewhere(v) {
 		return view.Page{}, page.GoTo("/user/settings")
 	}
 	return p.leave(v, "/user/settings", openid.Attempt{Next: "/user/settings", UserID: v.Who.User.ID})
+}
+
+// fromElsewhere reports whether a page of another site sent the visitor.
+func fromElsewhere(v *page.Visit) bool {
+	from := v.R.Header.Get("Sec-Fetch-Site")
+	return from == "cross-site" || from == "same-site"
 }
 
 func (p *pages) leave(v *page.Visit, next string, a openid.Attempt) (view.Page, error) {

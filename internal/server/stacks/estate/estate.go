@@ -67,7 +67,7 @@ type Group struct {
 // List is a page of stacks.
 type List struct {
 	Stacks []Stack
-	Groups map[string]Group // by their values
+	Groups map[string]Group // those of the stacks, by their values
 	All    int64            // without the query's states and stars
 	States map[State]int64  // of these
 	Stars  int64            // of these
@@ -135,7 +135,7 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 	if err := budget.Of(ctx).Take(ctx, int64(f.Limit)*rowMemory); err != nil {
 		return List{}, err
 	}
-	l, err := store.Read(ctx, s.db, func(tx *store.Tx) (l List, err error) {
+	l, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) (l List, err error) {
 		if f.Group != store.Ungrouped {
 			if l.Groups, err = groupsOf(tx, &f); err != nil {
 				return l, err
@@ -184,42 +184,39 @@ func stacksOf(rows []store.EstateRow) []Stack {
 	return list
 }
 
-// groupsOf returns the groups of a list, and lets f select those on its page. Sorted by state, groups with stacks that
+// groupsOf returns the groups on the page of a list, and lets f select them. Sorted by state, groups with stacks that
 // need attention are first. Stacks without a group are last.
 func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
-	counts, err := tx.CountEstateGroups(*f, maxGroupCounts+1)
+	counts, err := tx.CountEstateGroups(*f, maxGroupCounts+1) // by group and rank
 	if err != nil {
 		return nil, err
 	}
 	if len(counts) > maxGroupCounts {
 		return nil, fault.Invalid("the stacks are in too many groups: filter them, or group them by something else")
 	}
-	groups, best := map[string]Group{}, map[string]store.EstateRank{}
-	var order []string
-	for _, c := range counts { // by group and rank
-		g, known := groups[c.Group]
-		if !known {
-			g = Group{Value: c.Group, States: map[State]int64{}}
-			order = append(order, c.Group)
-			best[c.Group] = c.Rank
+	// There can be many groups, so that only those on the page are made.
+	var order [][]store.EstateCount
+	for i, first := 0, 0; i < len(counts); i++ {
+		if last := i + 1; last == len(counts) || counts[last].Group != counts[first].Group {
+			order = append(order, counts[first:last])
+			first = last
 		}
-		g.Stacks, g.Resources = g.Stacks+c.Stacks, g.Resources+c.Resources
-		g.States[stateOf(c.Rank)] += c.Stacks
-		groups[c.Group] = g
 	}
-	slices.SortStableFunc(order, func(a, b string) int {
+	slices.SortStableFunc(order, func(x, y []store.EstateCount) int {
+		a, b := x[0], y[0]
 		switch {
-		case (a == "") != (b == ""):
-			return cmp.Compare(b, a)
+		case (a.Group == "") != (b.Group == ""):
+			return cmp.Compare(b.Group, a.Group)
 		case f.Sort == "" || f.Sort == store.SortByState:
-			return cmp.Or(cmp.Compare(best[a], best[b]), cmp.Compare(a, b))
+			return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Group, b.Group))
 		default:
-			return cmp.Compare(a, b)
+			return cmp.Compare(a.Group, b.Group)
 		}
 	})
-	needed := int64(f.Limit)
-	for _, value := range order {
-		n := groups[value].Stacks
+	needed, groups := int64(f.Limit), map[string]Group{}
+	for _, parts := range order {
+		g := groupOf(parts)
+		n := g.Stacks
 		if len(f.Groups) == 0 && int64(f.Offset) >= n {
 			f.Offset -= int(n)
 			continue
@@ -227,12 +224,23 @@ func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
 		if needed <= 0 {
 			break
 		}
-		if f.Groups = append(f.Groups, value); len(f.Groups) == 1 {
+		groups[g.Value] = g
+		if f.Groups = append(f.Groups, g.Value); len(f.Groups) == 1 {
 			n -= int64(f.Offset)
 		}
 		needed -= n
 	}
 	return groups, nil
+}
+
+// groupOf returns the group with the counts.
+func groupOf(counts []store.EstateCount) Group {
+	g := Group{Value: counts[0].Group, States: map[State]int64{}}
+	for _, c := range counts {
+		g.Stacks, g.Resources = g.Stacks+c.Stacks, g.Resources+c.Resources
+		g.States[stateOf(c.Rank)] += c.Stacks
+	}
+	return g
 }
 
 // maxGroupCounts bounds the groups of a [List], counted once for each state of their stacks, and with them the memory of

@@ -65,7 +65,7 @@ func (s *Service) Glance(ctx context.Context, p identity.Principal, orgID string
 		return g, err
 	}
 	f := store.EstateFilter{OrgID: orgID, Reach: p.Reach(orgID), UserID: p.User.ID}
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
+	err := s.db.ReadLong(ctx, func(tx *store.Tx) error {
 		err := tx.CountEstate(f, func(c store.EstateCount) {
 			g.All += c.Stacks
 			g.States[stateOf(c.Rank)] += c.Stacks

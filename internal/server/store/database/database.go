@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/semaphore"
 
 	"workflowagent/internal/server/store/blob"
 	"workflowagent/internal/server/store/scope"
@@ -75,8 +76,9 @@ func (o Options) clock() Clock {
 // DB is an open database. Its methods may be called concurrently.
 type DB struct {
 	engine engine
-	known  versions // of the migrations that this program contains
-	pool   *sql.DB  // with SQLite for reads only
+	known  versions            // of the migrations that this program contains
+	pool   *sql.DB             // with SQLite for reads only
+	long   *semaphore.Weighted // a part of the pool's connections; see [DB.ReadLong]
 	blobs  blob.Store
 	bus    *bus
 	clock  Clock
@@ -173,6 +175,19 @@ func (db *DB) Read(ctx context.Context, fn func(*Tx) error) error {
 	err := fn(tx)
 	return cmp.Or(tx.err, err)
 }
+
+// ReadLong is like [DB.Read], for reads of rows whose number users determine. Half of the connections remain for other
+// reads, so that one user who repeats long ones delays no others by seconds.
+func (db *DB) ReadLong(ctx context.Context, fn func(*Tx) error) error {
+	if err := db.long.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("waiting for other long reads of the database: %w", err)
+	}
+	defer db.long.Release(1)
+	return db.Read(ctx, fn)
+}
+
+// longReads returns the limit of [DB.ReadLong] for a number of connections.
+func longReads(conns int) *semaphore.Weighted { return semaphore.NewWeighted(int64(max(1, conns/2))) }
 
 // ReadOne is like [DB.Read], but fn must run only one statement and must not call [Tx.Now]. Such a
 // read needs no transaction, which would begin and end with further statements.

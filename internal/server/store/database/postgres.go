@@ -81,7 +81,7 @@ func openPostgres(ctx context.Context, dsn string, opts Options) (*DB, error) {
 	}
 	b := newBus()
 	b.listen(cfg, timeouts.Answer, opts.Log)
-	db := &DB{engine: postgresEngine, known: known, pool: pool, blobs: blobs, bus: b, clock: opts.clock(), owners: opts.Owners, session: newSession(cfg)}
+	db := &DB{engine: postgresEngine, known: known, pool: pool, long: longReads(conns), blobs: blobs, bus: b, clock: opts.clock(), owners: opts.Owners, session: newSession(cfg)}
 	db.notices = newNotices(db, opts.Log)
 	db.postgres = newPostgresWriter(db, cfg, conns, opts)
 	return db, nil

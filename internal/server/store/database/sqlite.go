@@ -65,7 +65,7 @@ func openSQLite(ctx context.Context, path string, opts Options) (*DB, error) {
 	read.SetMaxIdleConns(conns)
 
 	db := &DB{
-		engine: sqliteEngine, known: known, pool: read, blobs: blobs, bus: newBus(), clock: opts.clock(), owners: opts.Owners,
+		engine: sqliteEngine, known: known, pool: read, long: longReads(conns), blobs: blobs, bus: newBus(), clock: opts.clock(), owners: opts.Owners,
 		dirs: []string{filepath.Dir(abs), opts.BlobDir}, file: abs,
 	}
 	db.sqlite = newSQLiteWriter(db, write)
