@@ -57,8 +57,7 @@ func TestKeyboard(t *testing.T) {
 	tb.press(kb.Escape)
 	tb.wait("the form closes", "!document.querySelector('dialog[open]')")
 
-	tb.press("g")
-	tb.press("s")
+	tb.press("gs") // at once, because the first key counts only for a while
 	tb.wait("the list of stacks opens", "location.pathname.endsWith('/-/stacks') && document.querySelector('.find:not([hidden])')")
 	tb.press("j")
 	tb.wait("a row has the focus", "document.activeElement.closest('.l-stk .row')")
