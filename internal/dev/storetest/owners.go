@@ -49,7 +49,7 @@ func everything(why string) table {
 // tables are all tables, except those of the blobs and of the migrations.
 var tables = map[string]table{
 	"activity_visits": {owners: user("r.user_id"), expire: true, why: "visits of removed organizations"},
-	"acme_values": everything("one server at a time obtains certificates"),
+	"acme_values":     everything("one server at a time obtains certificates"),
 	"agent_pools": {
 		owners: organization("r.org_id"), free: []string{"last_seen_at", "last_job_at"}, why: "times only grow",
 	},
