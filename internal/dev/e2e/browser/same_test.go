@@ -139,7 +139,7 @@ func TestSameAsPulumi(t *testing.T) {
 		t.Fatalf("pulumi up prints no link to the console: %s", up)
 	}
 	tb.open(strings.TrimPrefix(link[1], tb.base))
-	tb.wait("the link shows the update", "document.querySelector('#update-head h1')?.innerText.includes('update 1')")
+	tb.wait("the link shows the update", "document.querySelector('main h1')?.innerText.includes('v1')")
 	if p := check("after an update"); len(p.Outputs) != 1 || p.Resources < 2 {
 		t.Errorf("the update made %+v", p)
 	}

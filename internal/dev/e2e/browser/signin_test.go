@@ -82,7 +82,7 @@ func TestSignedOutElsewhere(t *testing.T) {
 	s := consoletest.New(t)
 	s.Stack("box", "dev")
 	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments/settings", map[string]any{}, nil)
-	const list, isPaused = "/acme/box/dev/deployments", "document.querySelector('main').innerText.includes('Resume the stack')"
+	const list, isPaused = "/acme/box/dev/runs", "document.querySelector('main').innerText.includes('Resume the stack')"
 	here, elsewhere := newTab(t, s.URL), newTab(t, s.URL)
 	signIn(here, s.Token)
 	signIn(elsewhere, s.Token)

@@ -45,6 +45,7 @@ function soon(at) {
 
 const shown = new Set();
 let timer;
+let queued = false;
 
 function tick() {
   clearTimeout(timer);
@@ -59,7 +60,12 @@ document.addEventListener("page-changed", tick);
 class LocalTime extends HTMLElement {
   connectedCallback() {
     shown.add(this);
-    queueMicrotask(tick);
+    if (queued) return; // one update for all elements of a page
+    queued = true;
+    queueMicrotask(() => {
+      queued = false;
+      tick();
+    });
   }
 
   disconnectedCallback() {
