@@ -37,8 +37,8 @@ class CommandPalette extends HTMLElement {
     });
     this.input.setAttribute("aria-controls", "palette-list");
     this.list = element("div", { id: "palette-list", role: "listbox", ariaLabel: "Results" });
-    const keys = [[["↑", "↓"], "choose"], [["Enter"], "open"], [["Esc"], "close"]];
-    const footer = element("footer", {}, ...keys.map(([list, text]) => element("span", {}, ...list.flatMap((key) => [element("kbd", { textContent: key }), " "]), text)));
+    const keys = [["↑ ↓", "choose"], ["Enter", "open"], ["Esc", "close"]];
+    const footer = element("footer", {}, ...keys.map(([key, text]) => element("span", {}, element("kbd", { textContent: key }), ` ${text}`)));
     this.dialog = element("dialog", { className: "pal", ariaLabel: label }, this.input, this.list, footer);
     this.input.addEventListener("input", () => {
       clearTimeout(this.timer);
