@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
@@ -71,7 +72,7 @@ func Purpose(c store.Schedule) string {
 		}
 	}
 	_ = json.Unmarshal([]byte(c.Request), &request) // Create encoded it
-	text := request.Operation
+	text := strings.ReplaceAll(request.Operation, "-", " ")
 	if c.Kind == store.TTLSchedule {
 		text = "time to live: " + text
 	}

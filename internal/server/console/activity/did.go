@@ -1,9 +1,15 @@
 package activity
 
 import (
+	"cmp"
+	"encoding/json"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/console/auditlog"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 )
 
 // phrases say what an entry of the audit log records, after the name of who did it.
@@ -74,6 +80,59 @@ var phrases = map[audit.Action]string{
 	audit.DecryptionReported:     "decrypted secrets without the server",
 	audit.StateExported:          "exported the state",
 	audit.SecretsSent:            "received the secrets of a deployment",
+}
+
+// detail says what an entry of the audit log changed: settings and schedules in words, and of others all that it records.
+func detail(e store.AuditEntry) string {
+	var d struct {
+		Keys             []string
+		Kind, Cron, Once string
+	}
+	switch what, _, _ := strings.Cut(e.Action, "."); {
+	case json.Unmarshal([]byte(e.Detail), &d) != nil:
+	case audit.Action(e.Action) == audit.SettingsChanged && len(d.Keys) > 0:
+		return settings(d.Keys)
+	case what == "schedule" && scheduleKinds[d.Kind] != "" && d.Cron+d.Once != "":
+		return scheduleKinds[d.Kind] + ", " + cmp.Or(d.Cron, "once, "+d.Once)
+	}
+	return auditlog.Detail(e)
+}
+
+// scheduleKinds are the words for the kinds of schedules.
+var scheduleKinds = map[string]string{
+	string(store.CustomSchedule): "deployment", string(store.DriftSchedule): "drift detection", string(store.TTLSchedule): "time to live",
+}
+
+// named are the words for keys of deploy settings.
+var named = map[string]string{
+	"branch": "branch", "repoUrl": "repository", "repoURL": "repository", "repoDir": "folder", "commit": "commit", "preRunCommands": "pre-run commands",
+	"executorContext": "image", "executorImage": "image", "agentPoolID": "pool", "gitHub": "pull requests",
+}
+
+// settings names the settings that changed.
+func settings(keys []string) string {
+	var list []string
+	variables := 0
+	for _, key := range keys {
+		if strings.Contains(key, "environmentVariables") {
+			variables++
+			continue
+		}
+		word := ""
+		for part := range strings.SplitSeq(key, ".") {
+			word = cmp.Or(named[part], word)
+		}
+		if word = cmp.Or(word, key[strings.LastIndex(key, ".")+1:]); !slices.Contains(list, word) {
+			list = append(list, word)
+		}
+	}
+	if variables > 0 {
+		list = append(list, words.Count(variables, "variable"))
+	}
+	if n := len(list); n > 1 {
+		return strings.Join(list[:n-1], ", ") + " and " + list[n-1]
+	}
+	return strings.Join(list, "")
 }
 
 // did says what an entry of the audit log records. Actions of the server alone have no phrase.

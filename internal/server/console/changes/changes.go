@@ -69,7 +69,7 @@ func (m *Model) Resume(query func(string) string) {
 // shows reports whether the tree shows a row.
 func (m Model) shows(r changes.Row) bool {
 	switch {
-	case m.Show == ShowChanged && !r.Changed(), m.Show == ShowDangerous && !r.Dangerous(), m.Type != "" && r.Type != m.Type, m.Op != "" && r.Op != m.Op:
+	case m.Show == ShowChanged && !r.Changed(), m.Show == ShowDangerous && !r.Removes(), m.Type != "" && r.Type != m.Type, m.Op != "" && r.Op != m.Op:
 		return false
 	}
 	return true
@@ -166,7 +166,7 @@ func (m Model) chips() []chip {
 		if r.Changed() {
 			changed++
 		}
-		if r.Dangerous() {
+		if r.Removes() {
 			dangerous++
 		}
 	}

@@ -49,6 +49,11 @@ func label(urn string) string {
 // textLines returns the lines of a message.
 func textLines(text string) []string { return strings.Split(strings.TrimRight(text, "\n"), "\n") }
 
+// unlabelled returns a message without the word for its severity, which is above it.
+func unlabelled(msg changes.Message) string {
+	return strings.TrimPrefix(msg.Text, severity(msg.Severity)+": ")
+}
+
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // are is the verb for a number of things.

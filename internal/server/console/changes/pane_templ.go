@@ -224,7 +224,7 @@ func (p Pane) View() templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				for _, l := range textLines(msg.Text) {
+				for _, l := range textLines(unlabelled(msg)) {
 					var templ_7745c5c3_Var14 = []any{"ln", templ.KV("x", msg.Severity == "error")}
 					templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var14...)
 					if templ_7745c5c3_Err != nil {

@@ -85,10 +85,10 @@ func TestLists(t *testing.T) {
 		t.Errorf("filtered by operation: %s", got)
 	}
 	m.Op, m.Show = "", ShowDangerous
-	if got := names(); got != "f r d |" {
+	if got := names(); got != "r d |" {
 		t.Errorf("only dangerous ones: %s", got)
 	}
-	if got := m.copied(); got != "failed  f\nreplace  r\ndelete  d" {
+	if got := m.copied(); got != "replace  r\ndelete  d" {
 		t.Errorf("the text for a chat is %q", got)
 	}
 	first, rest := part([]changes.Node{{}, {}}, make([]changes.Node, PageSize), 1)

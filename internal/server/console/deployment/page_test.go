@@ -140,7 +140,7 @@ func TestCompareLink(t *testing.T) {
 	good.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
 	failed := fail(t, s, token, "queue", "AccessDenied")
 	b := s.SignIn()
-	if p := b.Get(failed.Path); !p.Contains(`href="/acme/box/dev/changes?from=1&amp;to=2">compare</a>`) {
+	if p := b.Get(failed.Path); !p.Contains(`href="/acme/box/dev/changes?from=1&amp;to=2"><svg`, "Compare with #1") {
 		t.Errorf("the page has no link to the comparison: %s", p.Body)
 	}
 	if p := b.Get("/acme/box/dev/changes?from=1&to=2"); p.Status != http.StatusOK || !p.Contains("queue", "failed") {

@@ -3,6 +3,7 @@ package deployment
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -198,6 +199,11 @@ func firstFailure(d shown) string {
 	default:
 		return fmt.Sprintf("First failure after %d good runs", d.Goods)
 	}
+}
+
+// waitsOnly reports whether a deployment begins without a decision of its users: it is no warning.
+func (d shown) waitsOnly() bool {
+	return slices.Contains([]string{waiting.Next, waiting.Earlier, waiting.Group, waiting.Limit, waiting.Busy}, d.Why.Reason)
 }
 
 // goodName returns the name of the last good run.

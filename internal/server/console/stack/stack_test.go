@@ -138,7 +138,7 @@ func TestUpdatePages(t *testing.T) {
 	)
 	base := fmt.Sprintf("%s/updates/%d", f.base, version)
 	for view, want := range map[string][]string{
-		"changes":     {"Changed 2", "Deletes and replaces 1", "All 2", "bucket", "failed", hostile},
+		"changes":     {"Changed 2", "Deletes and replaces 0", "All 2", "bucket", "failed", hostile},
 		"diff":        {"Could not be created", "error", hostile, "v" + strconv.Itoa(version) + " failed on it"},
 		"messages":    {"error", hostile},
 		"timeline":    {"pulumi update", "bucket", "3s", "in whole seconds"},

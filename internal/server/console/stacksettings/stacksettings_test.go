@@ -220,7 +220,7 @@ func TestSchedules(t *testing.T) {
 		}
 	}
 	page := get(t, b, path)
-	if !page.Contains("detect-drift and remediate", "0 2 * * 1", "destroy", "once, 2099-01-02 03:04") {
+	if !page.Contains("detect drift and remediate", "0 2 * * 1", "destroy", "once, 2099-01-02 03:04") {
 		t.Errorf("the page lacks a schedule: %s", page.Body)
 	}
 	id := regexp.MustCompile(`/settings/schedules/([^/"]+)/pause`).FindStringSubmatch(page.Body)[1]

@@ -63,8 +63,11 @@ func (r Row) Changed() bool {
 
 // Dangerous reports whether the operation failed, or removes what exists.
 func (r Row) Dangerous() bool {
-	return r.State == Failed || r.Errors > 0 || r.Op == "delete" || r.Op == "replace" || r.Op == "discard"
+	return r.State == Failed || r.Errors > 0 || r.Removes()
 }
+
+// Removes reports whether the operation removes what exists.
+func (r Row) Removes() bool { return r.Op == "delete" || r.Op == "replace" || r.Op == "discard" }
 
 // Message is a diagnostic or a policy violation.
 type Message struct {
