@@ -18,8 +18,8 @@ func TestDetail(t *testing.T) {
 		`{"keys":null,"version":3}`:                                {audit.SettingsChanged, "version: 3"},
 		`{"schedule":"x","kind":"drift","cron":"0 3 * * *"}`:       {audit.ScheduleCreated, "drift detection, 0 3 * * *"},
 		`{"schedule":"x","kind":"ttl","once":"2099-01-02T03:04Z"}`: {audit.ScheduleDeleted, "time to live, once, 2099-01-02T03:04Z"},
-		`{"team":"added"}`:                                         {audit.StackTagsChanged, "team: added"},
-		`no JSON`:                                                  {audit.ScheduleCreated, "no JSON"},
+		`{"team":"added"}`: {audit.StackTagsChanged, "team: added"},
+		`no JSON`:          {audit.ScheduleCreated, "no JSON"},
 	} {
 		if got := detail(store.AuditEntry{Action: string(c.action), Detail: text}); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.action, text, got, c.want)

@@ -193,7 +193,7 @@ func listBody(l list) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = searchForm(l.filters, "q", "#number, stack, message, commit", "Filter deployments").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = searchForm(l.filters, "q", "#number, message, commit", "Filter deployments").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
