@@ -216,7 +216,9 @@ func TestRestore(t *testing.T) {
 				return tx.SetInstallation("longest", bytes.Repeat([]byte("0123456789"), 200_000))
 			})
 			must.OK(t, s.db.Blobs().Put(t.Context(), "stacks/s0/unnamed", strings.NewReader("a state whose row was not written yet")))
+			must.OK(t, s.ring.Present(t.Context(), "id", "a server that does not run after a restore"))
 			result := s.backup(backup.Request{Passphrase: passphrase})
+			must.OK(t, s.ring.Absent(t.Context(), "id"))
 			if n := result.Manifest.Blobs.Count; n != 9 {
 				t.Errorf("the backup has %d blobs, want 9", n)
 			}

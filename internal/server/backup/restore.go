@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity/keyring"
@@ -168,8 +169,7 @@ func marked(rows iter.Seq2[[]any, error], columns []store.Column, mark []byte) i
 			return
 		}
 		for values, err := range rows {
-			// The backups that it knows need not exist here.
-			if err == nil && (values[name] == recovery.Name || values[name] == statusName) {
+			if key, _ := values[name].(string); err == nil && gone(key) {
 				continue
 			}
 			if !yield(values, err) || err != nil {
@@ -180,4 +180,10 @@ func marked(rows iter.Seq2[[]any, error], columns []store.Column, mark []byte) i
 		row[name], row[value] = recovery.Name, mark
 		yield(row, nil)
 	}
+}
+
+// gone reports whether a value of the installation describes what need not exist after a restore: an earlier restore,
+// the known backups, and running servers.
+func gone(name string) bool {
+	return name == recovery.Name || name == statusName || strings.HasPrefix(name, keyring.PresencePrefix)
 }

@@ -403,6 +403,7 @@ func setRole(ctx context.Context, tx *store.Tx, org store.Organization, u store.
 	case role == "":
 		action = audit.MemberRemoved
 		err = tx.DeleteMember(org.ID, u.ID)
+		tx.Notify(SessionTopic, u.ID)
 	default:
 		err = tx.SetRole(org.ID, u.ID, role)
 	}

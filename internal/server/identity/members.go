@@ -119,6 +119,7 @@ func (s *Service) RemoveMember(ctx context.Context, org store.Organization, logi
 		if err := tx.DeleteMember(org.ID, m.UserID); err != nil {
 			return err
 		}
+		tx.Notify(SessionTopic, m.UserID) // open pages of the organization end
 		return recordMember(ctx, tx, audit.MemberRemoved, org.ID, m.UserID, login, map[string]any{"role": m.Role})
 	})
 }

@@ -173,6 +173,25 @@ func TestDisabledUserOfProvider(t *testing.T) {
 	})
 }
 
+// TestRemovedMembers checks that the open pages of a removed member hear of it.
+func TestRemovedMembers(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newTeam(t, db, "ann")
+		ended := make(chan string, 10)
+		defer db.Subscribe(identity.SessionTopic, func(payload string) { ended <- payload })()
+		must.OK(t, s.RemoveMember(t.Context(), s.acme, "ann"))
+		ann := must.Get(s.UserByLogin(t.Context(), "ann"))(t)
+		select {
+		case got := <-ended:
+			if got != ann.ID && got != "" {
+				t.Errorf("notified of %q", got)
+			}
+		case <-time.After(time.Minute):
+			t.Error("nothing was notified")
+		}
+	})
+}
+
 func TestLastAdministrators(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		s := newTeam(t, db, "ann")

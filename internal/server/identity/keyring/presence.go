@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// presencePrefix begins the names of the installation's values that say which servers run, and with which master key.
-	presencePrefix = "running-server-"
+	// PresencePrefix begins the names of the installation's values that say which servers run, and with which master key.
+	PresencePrefix = "running-server-"
 	// PresentEvery is the interval at which a running server repeats that it runs.
 	PresentEvery = time.Minute
 	// presentFor is the time after which a server that has not repeated it is not running.
 	presentFor = 3 * PresentEvery
 )
 
-// presence is a value with the prefix [presencePrefix].
+// presence is a value with the prefix [PresencePrefix].
 type presence struct {
 	Server string    `json:"server"` // as messages name it
 	Master string    `json:"master"` // see [Ring.masterID]
@@ -61,14 +61,14 @@ func (s *Ring) Present(ctx context.Context, id, server string) error {
 		if err != nil {
 			return err
 		}
-		return tx.SetInstallation(presencePrefix+id, value)
+		return tx.SetInstallation(PresencePrefix+id, value)
 	})
 	return fault.While(err, "recording that the server uses the key ring")
 }
 
 // Absent records that a server has stopped.
 func (s *Ring) Absent(ctx context.Context, id string) error {
-	err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.DeleteInstallation(presencePrefix + id) })
+	err := s.db.Write(ctx, scope.Free, func(tx *store.Tx) error { return tx.DeleteInstallation(PresencePrefix + id) })
 	return fault.While(err, "recording that the server no longer uses the key ring")
 }
 
@@ -116,7 +116,7 @@ func (s *Ring) checkAlone(tx *store.Tx) error {
 }
 
 func presences(tx *store.Tx) (map[string]presence, error) {
-	values, err := tx.InstallationsWith(presencePrefix)
+	values, err := tx.InstallationsWith(PresencePrefix)
 	if err != nil {
 		return nil, fmt.Errorf("reading which servers run: %w", err)
 	}
