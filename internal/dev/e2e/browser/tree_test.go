@@ -121,7 +121,6 @@ func TestLargeTree(t *testing.T) {
 	// One change of a visible row. Finished rows follow the running ones.
 	tb.took("one change", time.Second, func() {
 		u.send(t, []any{u.event("resOpFailedEvent", largeTree-1)})
-		tb.wait("the change is shown", "document.querySelector('#changes-chips').innerText.replace(/\\s+/g, ' ').includes('replaces 1')")
 		tb.scrollTree(0)
 		tb.row(largeTree-1, "failed")
 	})

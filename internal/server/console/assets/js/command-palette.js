@@ -25,6 +25,7 @@ class CommandPalette extends HTMLElement {
   show() {
     if (!this.dialog) this.build();
     this.input.value = "";
+    this.moved = false;
     if (!this.dialog.open) this.dialog.showModal();
     this.find();
   }
@@ -41,6 +42,7 @@ class CommandPalette extends HTMLElement {
     const footer = element("footer", {}, ...keys.map(([key, text]) => element("span", {}, element("kbd", { textContent: key }), ` ${text}`)));
     this.dialog = element("dialog", { className: "pal", ariaLabel: label }, this.input, this.list, footer);
     this.input.addEventListener("input", () => {
+      this.moved = false;
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.find(), 120);
     });
@@ -57,7 +59,8 @@ class CommandPalette extends HTMLElement {
   }
 
   async find() {
-    const query = new URLSearchParams({ q: this.input.value, org: this.dataset.org ?? "" });
+    const text = this.input.value;
+    const query = new URLSearchParams({ q: text, org: this.dataset.org ?? "" });
     const asked = (this.asked = {});
     let found = [];
     try {
@@ -67,8 +70,10 @@ class CommandPalette extends HTMLElement {
       // The list stays empty without a server.
     }
     if (asked !== this.asked) return;
+    // A choice that was made before the answer stays.
+    const chosen = this.moved ? this.found[this.at] : null;
     this.found = found;
-    const words = this.input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     const groups = [];
     found.forEach((item, i) => {
       if (groups.at(-1)?.name !== item.group) groups.push({ name: item.group, options: [] });
@@ -88,7 +93,7 @@ class CommandPalette extends HTMLElement {
       this.list.append(element("ul", { role: "presentation" }, element("li", { role: "presentation" },
         element("a", { className: "dim", role: "option", ariaDisabled: "true", textContent: "Nothing found" }))));
     }
-    this.select(0);
+    this.select(Math.max(0, found.findIndex((item) => item.href === chosen?.href && item.text === chosen?.text)));
   }
 
   options() {
@@ -120,6 +125,7 @@ class CommandPalette extends HTMLElement {
 
   key(event) {
     if (event.isComposing) return;
+    if (event.key.startsWith("Arrow")) this.moved = true;
     if (event.key === "ArrowDown") this.select(this.at + 1);
     else if (event.key === "ArrowUp") this.select(this.at - 1);
     else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.choose(this.found.find((item) => item.key));
