@@ -93,7 +93,7 @@ const (
 // entryMemory is the approximate size of an entry in memory, in bytes.
 const entryMemory = 4 << 10
 
-// quiet are the actions of the audit log that change neither settings nor access, or that have entries of their own.
+// quiet are the actions of the audit log that change neither settings nor access, or that other entries show.
 var quiet = []string{
 	string(audit.DeploymentCreated), string(audit.TokenExchanged), string(audit.SignedIn), string(audit.SignInFailed), string(audit.SessionEnded),
 }

@@ -104,7 +104,7 @@ func TestBoard(t *testing.T) {
 			{"by an operation", p.user, deployments.Query{Operation: workflow.OperationDestroy}, nothing, 0, 0, 0, false},
 			{"by pool", p.user, deployments.Query{PoolID: p.pool}, "b#2 | b#3 a#2 c#2 | c#1 a#1 b#1", 1, 3, 1, false},
 			{"by who", p.user, deployments.Query{Who: "admin", Project: "proj"}, "b#2 | b#3 a#2 | a#1 b#1", 1, 2, 0, false},
-			{"by nobody", p.user, deployments.Query{Who: "nobody"}, nothing, 0, 0, 0, false},
+			{"by an unknown user", p.user, deployments.Query{Who: "nobody"}, nothing, 0, 0, 0, false},
 			{"by another one", p.user, deployments.Query{Who: "eve"}, nothing, 0, 0, 0, false},
 			{"mine, but by another one", p.user, deployments.Query{Mine: true, Who: "eve"}, nothing, 0, 0, 0, false},
 			{"by the name of the stack", p.user, deployments.Query{Text: "OTHER/"}, " | c#2 | c#1", 1, 3, 1, false},
@@ -228,7 +228,7 @@ func TestRuns(t *testing.T) {
 			{"mine", deployments.RunQuery{Mine: true}, "u4/admin #2 #1"},
 			{"by eve", deployments.RunQuery{Who: "eve"}, "u3/eve u1/eve"},
 			{"by eve, updates", deployments.RunQuery{Who: "eve", Kind: "update"}, "u1/eve"},
-			{"by nobody", deployments.RunQuery{Who: "nobody"}, ""},
+			{"by an unknown user", deployments.RunQuery{Who: "nobody"}, ""},
 			{"mine, but by eve", deployments.RunQuery{Who: "eve", Mine: true}, ""},
 		} {
 			var got []string

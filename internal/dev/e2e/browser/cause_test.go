@@ -257,7 +257,7 @@ func TestWorkPlace(t *testing.T) {
 	tb.wait("the log fills the window", "document.querySelector('.logw.full')")
 	tb.shot("full")
 	tb.press("z")
-	tb.wait("the log is beside the steps again", "!document.querySelector('.logw.full')")
+	tb.wait("the log is next to the steps again", "!document.querySelector('.logw.full')")
 	tb.scheme("dark", 390)
 	tb.do("resizing the window", chromedp.EmulateViewport(390, 844))
 	tb.noSideways("a running deployment")

@@ -57,14 +57,14 @@ func TestPage(t *testing.T) {
 	s.Stack("web", "prod")
 	s.Stack("db", "prod")
 	s.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "update", Message: "Move checkout", Changes: m{"create": 3, "delete": 1}, Result: "succeeded"})
-	s.RunUpdate(consoletest.Update{Stack: "db/prod", Kind: "destroy", Message: "Nobody needs it", Changes: m{"delete": 2}, Result: "failed"})
+	s.RunUpdate(consoletest.Update{Stack: "db/prod", Kind: "destroy", Message: "Unused since May", Changes: m{"delete": 2}, Result: "failed"})
 	s.RunUpdate(consoletest.Update{Stack: "db/prod", Kind: "update", DryRun: true, Message: "Only a preview", Result: "succeeded"})
 	s.API(http.MethodPost, "/api/stacks/acme/web/prod/tags", m{"name": "team", "value": "blue"}, nil)
 
 	p := get(t, admin, path)
 	list := strings.Join(entries(p), "\n")
 	for _, want := range []string{
-		"changed tags team: added web/ prod", "failed to destroy Nobody needs it db/ prod −2 from the CLI", "updated Move checkout web/ prod +3 −1 from the CLI", "created the stack",
+		"changed tags team: added web/ prod", "failed to destroy Unused since May db/ prod −2 from the CLI", "updated Move checkout web/ prod +3 −1 from the CLI", "created the stack",
 	} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the page lacks %q: %s", want, list)
@@ -74,7 +74,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("the page: %s", p.Body)
 	}
 	for query, want := range map[string]string{
-		"?part=deletes": "destroy", "?part=access&action=stack.tags-changed": "changed tags", "?q=needs+NOBODY": "destroy", "?stack=web/prod&what=update": "checkout", "?what=destroy": "destroy",
+		"?part=deletes": "destroy", "?part=access&action=stack.tags-changed": "changed tags", "?q=since+UNUSED": "destroy", "?stack=web/prod&what=update": "checkout", "?what=destroy": "destroy",
 	} {
 		if got := entries(get(t, admin, path+query)); len(got) < 1 || len(got) > 2 || !strings.Contains(strings.Join(got, ""), want) {
 			t.Errorf("%s shows %q", query, got)

@@ -7,7 +7,7 @@ import (
 )
 
 // TestSizes keeps the console small. The sizes are those of the files, before compression. legacy.css does not count
-// towards the limit of the style sheet. It has a limit of its own, which must only be lowered.
+// towards the limit of the style sheet. It has a separate limit, which must only be lowered.
 func TestSizes(t *testing.T) {
 	sizes := map[string]int{}
 	for name, f := range load().files {

@@ -86,7 +86,7 @@ func day(text string) (time.Time, error) {
 	return t, nil
 }
 
-// moved sends visitors of the log of an organization, which had a page of its own, to the same entries.
+// moved redirects the former page of an organization's log to the same entries of its activity.
 func moved(_ http.ResponseWriter, v *page.Visit) error {
 	to := url.Values{"part": {string(activity.Access)}}
 	for name, now := range map[string]string{"actor": "who", "action": "action", "subject": "q", "way": "way", "from": "from", "to": "to"} {

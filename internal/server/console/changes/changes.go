@@ -100,7 +100,7 @@ func (m Model) Row() (changes.Row, bool) {
 const stackType = "pulumi:pulumi:Stack"
 
 // lists returns the rows of the tree: the dangerous ones and those that failed, without structure, and the others as a
-// tree. The resource of the stack is no row of its own if all others are below it.
+// tree. The resource of the stack is left out if it contains all others.
 func (m Model) lists() (first, rest []changes.Node) {
 	rest = m.Ordered(func(r changes.Row) bool { return m.shows(r) && !r.Dangerous() })
 	if len(rest) > 0 && rest[0].Type == stackType && rest[0].Way && !slices.ContainsFunc(rest[1:], func(n changes.Node) bool { return n.Depth == 0 }) {

@@ -39,7 +39,7 @@ var acts = []action{
 	{Before: "Refresh ", Icon: "again", Path: "deploy", Query: "refresh", Way: "dialog", Operate: true},
 	{Before: "Detect drift of ", Icon: "s-drift", Path: "deploy", Query: "detect-drift", Way: "dialog", Operate: true},
 	{Before: "Destroy ", After: "…", Icon: "trash", Path: "deploy", Query: "destroy", Way: "dialog", Operate: true},
-	{Before: "Runs of ", Icon: "deploys", Path: "updates"},
+	{Before: "Runs of ", Icon: "deploys", Path: "runs"},
 	{Before: "Resources of ", Icon: "cube", Path: "resources"},
 	{Before: "Drift of ", Icon: "s-drift", Path: "drift"},
 	{Before: "Settings of ", Icon: "settings", Path: "settings"},

@@ -702,7 +702,7 @@ func stackFilter(l list) templ.Component {
 	})
 }
 
-// moreFilters are the filters without menus of their own.
+// moreFilters are the filters that share one menu.
 func moreFilters(l list) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

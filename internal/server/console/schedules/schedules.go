@@ -22,7 +22,7 @@ func Register(site *page.Site, t *triggers.Service) {
 	site.Raw("/{org}/-/schedules", page.Belongs, moved)
 }
 
-// moved sends visitors of the list of schedules, which had a page of its own, to the calendar.
+// moved redirects the former list of schedules to the calendar.
 func moved(_ http.ResponseWriter, v *page.Visit) error {
 	to := links.Path(v.Org.Name, "-", "activity", "calendar")
 	if q := v.Query("q"); q != "" {

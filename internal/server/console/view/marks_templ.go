@@ -8,7 +8,7 @@ package view
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// I is an icon of icons.svg. It has no meaning of its own: a text next to it, or the label of the element around it, says
+// I is an icon of icons.svg. It has no meaning by itself: a text next to it, or the label of the element around it, says
 // what it shows.
 func I(name string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {

@@ -79,8 +79,8 @@ func clearSQLite(path, blobs string) error {
 	return nil
 }
 
-// checkReceived returns an error if no database exists, but the rest of an interrupted [Receive]. A new database beside it
-// would refuse the next one.
+// checkReceived returns an error if no database exists, but the files of an interrupted [Receive] do. A new database
+// next to them would make the next one fail.
 func checkReceived(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // opening the file explains an error

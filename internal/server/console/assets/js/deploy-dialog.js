@@ -11,7 +11,7 @@ function typed(root) {
   if (button) button.disabled = root.querySelector("[name=confirm]").value !== button.dataset.typed;
 }
 
-// show puts a form into the dialog, or changes the one that is there.
+// show opens the dialog with a form, or updates the open form.
 function show(form) {
   form.className = "";
   form.querySelector("h2").id = "deploy-dialog-title";

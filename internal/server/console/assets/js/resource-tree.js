@@ -73,7 +73,7 @@ class ResourceTree extends HTMLElement {
     this.port = this.closest("nav");
     this.port.tabIndex = 0;
     const list = this.querySelector("#changes-tree");
-    list.removeAttribute("id"); // the rows of a small tree have changes of their own
+    list.removeAttribute("id"); // the server changes only the rows of a small tree
     const rows = [...list.querySelectorAll("li")].slice(0, 2 * margin);
     this.body = element("ul", {}, ...rows);
     this.above = element("div", { ariaHidden: "true" });
