@@ -24,8 +24,8 @@ import (
 	"workflowagent/internal/server/console/orgsettings"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/palette"
-	"workflowagent/internal/server/console/queue"
 	"workflowagent/internal/server/console/restore"
+	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/console/schedules"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/stacksettings"
@@ -106,7 +106,7 @@ func New(d Deps) *page.Site {
 	stacksettings.Register(site, stacksettings.Deps{
 		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,
 	})
-	queue.Register(site, queue.Deps{Heads: heads, URL: d.APIURL})
+	runs.Register(site, runs.Deps{Heads: heads, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
 	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools, Deployments: d.Deployments, Search: d.Search})
 	home.Register(site, home.Deps{

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"workflowagent/internal/server/console/page"
-	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
@@ -18,8 +18,8 @@ type agentPage struct {
 	Admin   bool
 	Pool    pools.Summary
 	Agent   agentRow
-	Rows    []queue.Row
-	Running []queue.Row
+	Rows    []runs.Row
+	Running []runs.Row
 	Health  []string
 }
 
@@ -38,12 +38,12 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 			a.Agent = row
 		}
 	}
-	for stage, to := range map[store.Stage]*[]queue.Row{deployments.StageActive: &a.Running, deployments.StageFinished: &a.Rows} {
+	for stage, to := range map[store.Stage]*[]runs.Row{deployments.StageActive: &a.Running, deployments.StageFinished: &a.Rows} {
 		found, err := p.Deployments.Page(v.Context(), v.Who, v.Org.ID, deployments.Query{Stage: stage, PoolID: pool.AgentPool.ID, AgentID: v.Param("agent")})
 		if err != nil {
 			return view.Page{}, err
 		}
-		*to = queue.Rows(v.Org.Name, found, nil)
+		*to = runs.Rows(v.Org.Name, found, nil)
 	}
 	if a.Agent.AgentID == "" {
 		if len(a.Rows)+len(a.Running) == 0 {

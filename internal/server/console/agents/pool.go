@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"workflowagent/internal/server/console/page"
-	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
@@ -22,7 +22,7 @@ type detail struct {
 	Pool    pools.Summary
 	Agents  []agentRow
 	Queue   deployments.Listing
-	Rows    []queue.Row
+	Rows    []runs.Row
 	Tokens  []store.Token
 	Reasons []string // why nothing is handed out
 	Install []Way
@@ -90,7 +90,7 @@ func (p *pages) load(v *page.Visit) (detail, error) {
 	if d.Queue, err = p.Deployments.Page(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageQueued, PoolID: id, Limit: shownQueue}); err != nil {
 		return d, err
 	}
-	d.Rows = queue.Rows(v.Org.Name, d.Queue, nil)
+	d.Rows = runs.Rows(v.Org.Name, d.Queue, nil)
 	if d.Tokens, err = p.Pools.Tokens(ctx, v.Org.ID, id); err != nil { // shown only to administrators
 		return d, err
 	}

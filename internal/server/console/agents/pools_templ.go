@@ -11,7 +11,7 @@ import templruntime "github.com/a-h/templ/runtime"
 import (
 	"cmp"
 	"strconv"
-	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
@@ -748,7 +748,7 @@ func detailBody(d detail) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = queue.Table(d.Rows).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = runs.Table(d.Rows).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -1898,7 +1898,7 @@ func agentBody(a agentPage) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = queue.Table(a.Running).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = runs.Table(a.Running).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -1913,7 +1913,7 @@ func agentBody(a agentPage) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = queue.Table(a.Rows).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = runs.Table(a.Rows).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/page"
-	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/identity/invitations"
@@ -52,8 +52,8 @@ type overview struct {
 	Now     time.Time
 	Admin   bool
 	Queues  deployments.Queues
-	Running []queue.Row
-	Queued  []queue.Row
+	Running []runs.Row
+	Queued  []runs.Row
 	Needs   []need
 	// Pools are the pools; it is nil if the visitor may not see them.
 	Pools []pools.Summary

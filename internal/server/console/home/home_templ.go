@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"workflowagent/internal/server/console/changes"
 	list "workflowagent/internal/server/console/estate"
-	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/links"
@@ -189,7 +189,7 @@ func body(o overview) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = runs(o).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = runsCard(o).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -577,7 +577,7 @@ func needRow(n need) templ.Component {
 	})
 }
 
-func runs(o overview) templ.Component {
+func runsCard(o overview) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -679,7 +679,7 @@ func runs(o overview) templ.Component {
 	})
 }
 
-func runningRow(o overview, r queue.Row) templ.Component {
+func runningRow(o overview, r runs.Row) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -994,7 +994,7 @@ func directRow(o overview, s estate.Stack) templ.Component {
 	})
 }
 
-func queuedRow(r queue.Row) templ.Component {
+func queuedRow(r runs.Row) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {

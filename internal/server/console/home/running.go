@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/console/page"
-	"workflowagent/internal/server/console/queue"
+	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/stacks/estate"
@@ -13,13 +13,13 @@ import (
 )
 
 // deployments returns the first deployments of a stage, with their usual times if they run.
-func (p *pages) deployments(v *page.Visit, stage store.Stage, limit int) ([]queue.Row, error) {
+func (p *pages) deployments(v *page.Visit, stage store.Stage, limit int) ([]runs.Row, error) {
 	found, err := p.Deployments.Page(v.Context(), v.Who, v.Org.ID, deployments.Query{Stage: stage, Limit: limit})
 	if err != nil || stage != deployments.StageActive {
-		return queue.Rows(v.Org.Name, found, nil), err
+		return runs.Rows(v.Org.Name, found, nil), err
 	}
 	usual, err := p.Deployments.UsualTimes(v.Context(), found.Items)
-	return queue.Rows(v.Org.Name, found, usual), err
+	return runs.Rows(v.Org.Name, found, usual), err
 }
 
 // direct says what an update does that no deployment runs.
@@ -44,7 +44,7 @@ func (o overview) counts() string {
 }
 
 // now says what a deployment does, and where.
-func now(r queue.Row) string {
+func now(r runs.Row) string {
 	if r.State == waiting.StateClaimed || r.Job.AgentHostname == "" {
 		return r.Now()
 	}

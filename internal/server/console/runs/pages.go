@@ -1,6 +1,6 @@
-// Package queue contains the lists of an organization's deployments and of a stack's runs. Its [Table] and [Row] also serve
+// Package runs contains the lists of an organization's deployments and of a stack's runs. Its [Table] and [Row] also serve
 // other pages.
-package queue
+package runs
 
 import (
 	"workflowagent/internal/server/console/page"

@@ -1,4 +1,4 @@
-package queue_test
+package runs_test
 
 import (
 	"html"
