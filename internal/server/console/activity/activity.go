@@ -32,9 +32,10 @@ func Register(site *page.Site, d Deps) {
 // model is what the page shows. Its query is the view, which is the page's URL.
 type model struct {
 	activity.List
-	Org, Path string
-	Query     activity.Query
-	Zone      *time.Location
+	view.Filters
+	Org   string
+	Query activity.Query
+	Zone  *time.Location
 	// UTC reports that the visitor has chosen UTC and not the zone of the browser.
 	UTC bool
 	Now time.Time
@@ -44,15 +45,15 @@ type model struct {
 	New     int
 	Problem string
 	Login   string
-	values  url.Values
 }
 
 // parameters are those of the page's URL.
 var parameters = []string{"part", "what", "who", "q", "stack", "action", "way", "days", "from", "to", "zone", "after"}
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
-	m := model{Org: v.Org.Name, Path: links.Path(v.Org.Name, "-", "activity"), Zone: v.Zone(), Now: time.Now(), Login: v.Who.User.Login, values: v.R.URL.Query()}
-	if m.UTC = m.values.Get("zone") == "UTC"; m.UTC {
+	m := model{Org: v.Org.Name, Zone: v.Zone(), Now: time.Now(), Login: v.Who.User.Login}
+	m.Filters = view.Filters{Path: links.Path(v.Org.Name, "-", "activity"), Values: v.R.URL.Query(), Parameters: parameters, Place: "after"}
+	if m.UTC = m.Values.Get("zone") == "UTC"; m.UTC {
 		m.Zone = time.UTC
 	}
 	org := v.Org.ID + "/"
@@ -72,7 +73,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 func (p *pages) read(v *page.Visit, m *model) error {
 	var err error
 	m.Audit = v.Who.CanAdminOrg(v.Org.ID)
-	if m.Query, err = query(m.values, m.Zone, m.Now); err != nil {
+	if m.Query, err = query(m.Values, m.Zone, m.Now); err != nil {
 		return err
 	}
 	m.Query.UpTo = v.Query("upto")
@@ -140,61 +141,9 @@ func midnight(t time.Time, zone *time.Location) time.Time {
 	return time.Date(year, month, day, 0, 0, 0, 0, zone)
 }
 
-// with returns the URL of the page with other values of parameters, in turn their names and values; "" removes one. It
-// is on the first page of the list.
-func (m model) with(change ...string) string {
-	values := url.Values{}
-	for name, list := range m.values {
-		if slices.Contains(parameters, name) && name != "after" && list[0] != "" {
-			values[name] = list[:1]
-		}
-	}
-	for i := 0; i+1 < len(change); i += 2 {
-		if change[i+1] == "" {
-			values.Del(change[i])
-		} else {
-			values.Set(change[i], change[i+1])
-		}
-	}
-	if len(values) == 0 {
-		return m.Path
-	}
-	return m.Path + "?" + values.Encode()
-}
-
-// others returns the parameters besides the named ones, in turn their names and values.
-func (m model) others(except ...string) []view.Option {
-	var list []view.Option
-	for _, name := range parameters {
-		if value := m.values.Get(name); value != "" && name != "after" && !slices.Contains(except, name) {
-			list = append(list, view.Option{Value: name, Text: value})
-		}
-	}
-	return list
-}
-
 // filtered reports whether the page shows only a part of the entries of its period.
 func (m model) filtered() bool {
-	return slices.ContainsFunc([]string{"part", "what", "who", "q", "stack", "action", "way", "from", "to"}, func(name string) bool { return m.values.Get(name) != "" })
-}
-
-// option is a value of a parameter, as a link of a menu.
-type option struct {
-	Text, Href string
-	Current    bool
-}
-
-// menu returns the options of a parameter, and the text of the current one.
-func (m model) menu(name string, texts []view.Option) (text string, list []option) {
-	current := m.values.Get(name)
-	text = texts[0].Text
-	for _, o := range texts {
-		list = append(list, option{o.Text, m.with(name, o.Value), o.Value == current})
-		if o.Value == current {
-			text = o.Text
-		}
-	}
-	return text, list
+	return slices.ContainsFunc([]string{"part", "what", "who", "q", "stack", "action", "way", "from", "to"}, func(name string) bool { return m.Values.Get(name) != "" })
 }
 
 var kinds = []view.Option{
@@ -223,29 +172,29 @@ func (m model) moreText() string {
 	return cmp.Or(strings.Join(parts, ", "), "Filter")
 }
 
-func (m model) periods() (string, []option) {
-	text, list := m.menu("days", periods)
-	if from, to := m.values.Get("from"), m.values.Get("to"); from != "" || to != "" {
+func (m model) periods() (string, []view.MenuItem) {
+	text, list := m.Menu("days", periods)
+	if from, to := m.Values.Get("from"), m.Values.Get("to"); from != "" || to != "" {
 		text = strings.TrimSpace(cmp.Or(from, "…") + " to " + cmp.Or(to, "today"))
 		for i := range list {
 			list[i].Current = false
 		}
 	}
 	for i, o := range periods {
-		list[i].Href = m.with("days", o.Value, "from", "", "to", "")
+		list[i].Href = m.With("days", o.Value, "from", "", "to", "")
 	}
 	return text, list
 }
 
-func (m model) zones() (string, []option) {
-	return m.menu("zone", []view.Option{{Text: "Local time"}, {Value: "UTC", Text: "UTC"}})
+func (m model) zones() (string, []view.MenuItem) {
+	return m.Menu("zone", []view.Option{{Text: "Local time"}, {Value: "UTC", Text: "UTC"}})
 }
 
 // maxPeople bounds the people of the menu.
 const maxPeople = 40
 
 // people returns who made the newest changes.
-func (m model) people() (string, []option) {
+func (m model) people() (string, []view.MenuItem) {
 	names := map[string]string{}
 	if m.Query.Who != "" {
 		names[m.Query.Who] = m.Query.Who
@@ -262,19 +211,18 @@ func (m model) people() (string, []option) {
 	slices.SortFunc(texts[1:], func(a, b view.Option) int {
 		return cmp.Or(strings.Compare(strings.ToLower(a.Text), strings.ToLower(b.Text)), strings.Compare(a.Value, b.Value))
 	})
-	text, list := m.menu("who", texts)
+	text, list := m.Menu("who", texts)
 	return "Who: " + text, list
 }
 
 // newest is the page that begins with the newest entry.
-func (m model) newest() string { return m.with() }
+func (m model) newest() string { return m.With() }
 
 func (m model) next() string {
 	if m.Next == "" {
 		return ""
 	}
-	to := m.with()
-	return to + map[bool]string{true: "&", false: "?"}[strings.Contains(to, "?")] + "after=" + url.QueryEscape(m.Next)
+	return m.With("after", m.Next)
 }
 
 // first is the first page, unless this is it.
@@ -282,5 +230,5 @@ func (m model) first() string {
 	if m.Query.After == "" {
 		return ""
 	}
-	return m.with()
+	return m.With()
 }

@@ -81,7 +81,7 @@ func actions(m model) templ.Component {
 }
 
 // menu is a parameter of the page with its values, which are links.
-func menu(icon, title, text string, list []option) templ.Component {
+func menu(icon, title, text string, list []view.MenuItem) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -258,7 +258,7 @@ func body(m model) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = hidden(m.others("q")).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = hidden(m.Others("q")).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -560,7 +560,7 @@ func more(m model) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.InputField(view.Input{Label: "From", Name: "from", Value: m.values.Get("from"), Type: "date"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.InputField(view.Input{Label: "From", Name: "from", Value: m.Values.Get("from"), Type: "date"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -568,7 +568,7 @@ func more(m model) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.InputField(view.Input{Label: "To", Name: "to", Value: m.values.Get("to"), Type: "date"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.InputField(view.Input{Label: "To", Name: "to", Value: m.Values.Get("to"), Type: "date"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -583,12 +583,12 @@ func more(m model) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if m.Query.Part == activity.Access {
-			templ_7745c5c3_Err = hidden(m.others("action", "way", "from", "to", "stack")).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = hidden(m.Others("action", "way", "from", "to", "stack")).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = hidden(m.others("what", "stack")).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = hidden(m.Others("what", "stack")).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -699,7 +699,7 @@ func none(m model) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-		case m.values.Get("days") != "all":
+		case m.Values.Get("days") != "all":
 			templ_7745c5c3_Var28 := templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 				templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 				templ_7745c5c3_Buffer, templ_7745c5c3_IsBuffer := templruntime.GetBuffer(templ_7745c5c3_W)
@@ -717,7 +717,7 @@ func none(m model) templ.Component {
 					return templ_7745c5c3_Err
 				}
 				var templ_7745c5c3_Var29 templ.SafeURL
-				templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(m.with("days", "all")))
+				templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(m.With("days", "all")))
 				if templ_7745c5c3_Err != nil {
 					return templ.Error{Err: templ_7745c5c3_Err, FileName: `activity/activity.templ`, Line: 136, Col: 63}
 				}

@@ -251,7 +251,7 @@ func (m model) chips() []chip {
 	}
 	var out []chip
 	add := func(part activity.Part, text string, always bool) {
-		c := chip{Text: text, Href: m.with("part", string(part), "action", "", "way", ""), Current: m.Query.Part == part}
+		c := chip{Text: text, Href: m.With("part", string(part), "action", "", "way", ""), Current: m.Query.Part == part}
 		if n := counts[part]; n > 0 {
 			c.Count = words.Number(n)
 			if !m.WholeAll {

@@ -45,15 +45,16 @@ const ungrouped = "none"
 // model is what a page shows. Its query is the view, which is the page's URL.
 type model struct {
 	domain.List
-	Org, Path, API string
-	Query          domain.Query
-	Create         bool
-	values         url.Values
+	view.Filters
+	Org, API string
+	Query    domain.Query
+	Create   bool
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) {
-	m := model{Org: v.Org.Name, Path: v.R.URL.EscapedPath(), API: p.APIURL, values: v.R.URL.Query(), Create: v.Who.CanCreateStack(v.Org.ID)}
-	m.Query = query(m.values)
+	m := model{Org: v.Org.Name, API: p.APIURL, Create: v.Who.CanCreateStack(v.Org.ID)}
+	m.Filters = view.Filters{Path: v.R.URL.EscapedPath(), Values: v.R.URL.Query(), Parameters: parameters, Place: "page"}
+	m.Query = query(m.Values)
 	m.Query.Project = v.Param("project")
 	var err error
 	if m.List, err = p.Estate.List(v.Context(), v.Who, v.Org.ID, m.Query); err != nil {
@@ -103,54 +104,12 @@ func (p *pages) star(v *page.Visit) (page.Answer, error) {
 	return page.See(page.Back(v, links.Path(v.Org.Name, "-", "stacks"))), err
 }
 
-// with returns the URL of the page with other values of parameters, in turn their names and values; "" removes one. It
-// is on the first page of the list.
-func (m model) with(change ...string) string {
-	values := url.Values{}
-	for name, list := range m.values {
-		if slices.Contains(parameters, name) && name != "page" {
-			values[name] = list
-		}
-	}
-	for i := 0; i+1 < len(change); i += 2 {
-		if change[i+1] == "" {
-			values.Del(change[i])
-		} else {
-			values.Set(change[i], change[i+1])
-		}
-	}
-	if len(values) == 0 {
-		return m.Path
-	}
-	return m.Path + "?" + values.Encode()
-}
-
 // parameters are those of the page's URL.
 var parameters = []string{"q", "state", "star", "tag", "owner", "drift", "group", "sort", "page"}
-
-// others returns the parameters besides the text of the filter, in turn their names and values.
-func (m model) others() []view.Option {
-	var list []view.Option
-	for _, name := range parameters {
-		if name == "q" || name == "page" {
-			continue
-		}
-		for _, value := range m.values[name] {
-			list = append(list, view.Option{Value: name, Text: value})
-		}
-	}
-	return list
-}
 
 func (m model) filtered() bool {
 	q := m.Query
 	return q.Text != "" || len(q.States) > 0 || q.Starred || q.TagName != "" || q.Owner != "" || q.Drift != ""
-}
-
-// option is a value of a parameter, as a link of a menu.
-type option struct {
-	Text, Href string
-	Current    bool
 }
 
 var groupTexts = []view.Option{
@@ -170,13 +129,13 @@ var sortTexts = []view.Option{
 }
 
 // menu returns the options of a parameter, and the text of the current one.
-func (m model) menu(name, current string, texts []view.Option) (text string, list []option) {
+func (m model) menu(name, current string, texts []view.Option) (text string, list []view.MenuItem) {
 	for _, o := range texts {
 		value := o.Value
 		if o == texts[0] {
 			value = "" // the default
 		}
-		list = append(list, option{o.Text, m.with(name, value), o.Value == current})
+		list = append(list, view.MenuItem{Text: o.Text, Href: m.With(name, value), Current: o.Value == current})
 		if o.Value == current {
 			text = o.Text
 		}
@@ -184,13 +143,15 @@ func (m model) menu(name, current string, texts []view.Option) (text string, lis
 	return cmp.Or(text, strings.TrimPrefix(current, string(store.GroupByTag))), list
 }
 
-func (m model) groups() (string, []option) {
+func (m model) groups() (string, []view.MenuItem) {
 	return m.menu("group", cmp.Or(string(m.Query.Group), ungrouped), groupTexts)
 }
 
-func (m model) sorts() (string, []option) { return m.menu("sort", string(m.Query.Sort), sortTexts) }
+func (m model) sorts() (string, []view.MenuItem) {
+	return m.menu("sort", string(m.Query.Sort), sortTexts)
+}
 
-func (m model) owners() (string, []option) {
+func (m model) owners() (string, []view.MenuItem) {
 	texts := []view.Option{{Text: "owner: any"}}
 	for _, o := range m.Owners {
 		texts = append(texts, view.Option{Value: o, Text: o})
@@ -203,15 +164,15 @@ func (m model) owners() (string, []option) {
 }
 
 // rest returns the states and results of detections without chips. Their menu has no state and drift at the same time.
-func (m model) rest() (text string, list []option) {
+func (m model) rest() (text string, list []view.MenuItem) {
 	text = "state: any"
 	none := m.Query.Drift == "" && (len(m.Query.States) == 0 || slices.Contains(chipped, m.Query.States[0]))
-	list = []option{{text, m.with("state", "", "drift", ""), none}}
+	list = []view.MenuItem{{Text: text, Href: m.With("state", "", "drift", ""), Current: none}}
 	for _, s := range unchipped {
-		list = append(list, option{s.Words(), m.with("state", string(s), "drift", "", "star", ""), slices.Contains(m.Query.States, s)})
+		list = append(list, view.MenuItem{Text: s.Words(), Href: m.With("state", string(s), "drift", "", "star", ""), Current: slices.Contains(m.Query.States, s)})
 	}
 	for _, d := range []view.Option{{Value: "never", Text: "drift: not checked"}, {Value: "none", Text: "drift: none"}, {Value: "found", Text: "drift: found"}} {
-		list = append(list, option{d.Text, m.with("state", "", "drift", d.Value, "star", ""), m.Query.Drift == d.Value})
+		list = append(list, view.MenuItem{Text: d.Text, Href: m.With("state", "", "drift", d.Value, "star", ""), Current: m.Query.Drift == d.Value})
 	}
 	for i, o := range list {
 		if o.Current && i > 0 {
@@ -235,24 +196,24 @@ var chipped, unchipped = []domain.State{domain.Failed, domain.Drift, domain.Runn
 var chipTexts = map[domain.State]string{domain.Failed: "Failed", domain.Drift: "Drift", domain.Running: "Running"}
 
 func (m model) chips() []chip {
-	list := []chip{{Text: "All", Count: m.All, Href: m.with("state", "", "star", ""), Current: len(m.Query.States) == 0 && !m.Query.Starred}}
+	list := []chip{{Text: "All", Count: m.All, Href: m.With("state", "", "star", ""), Current: len(m.Query.States) == 0 && !m.Query.Starred}}
 	for _, s := range chipped {
 		current := slices.Contains(m.Query.States, s)
 		if n := m.States[s]; n > 0 || current {
-			list = append(list, chip{Text: chipTexts[s], Mark: Mark(s), Count: n, Href: m.with("state", string(s), "star", "", "drift", ""), Current: current})
+			list = append(list, chip{Text: chipTexts[s], Mark: Mark(s), Count: n, Href: m.With("state", string(s), "star", "", "drift", ""), Current: current})
 		}
 	}
-	return append(list, chip{Text: "Starred", Icon: "star", Count: m.Stars, Href: m.with("state", "", "star", "on"), Current: m.Query.Starred})
+	return append(list, chip{Text: "Starred", Icon: "star", Count: m.Stars, Href: m.With("state", "", "star", "on"), Current: m.Query.Starred})
 }
 
 // pager returns the URLs of the first and the next page, or "".
 func (m model) pager() (first, next string) {
 	at := max(1, m.Query.Page)
 	if at > 1 {
-		first = m.with()
+		first = m.With()
 	}
 	if m.More {
-		next = m.with("page", strconv.Itoa(at+1))
+		next = m.With("page", strconv.Itoa(at+1))
 	}
 	return first, next
 }
@@ -286,11 +247,11 @@ func (m model) groupHref(value string) string {
 	case m.Query.Group == store.GroupByProject:
 		return links.Path(m.Org, value)
 	case m.Query.Group == store.GroupByOwner:
-		return m.with("owner", value)
+		return m.With("owner", value)
 	case isTag:
-		return m.with("tag", name+":"+value)
+		return m.With("tag", name+":"+value)
 	default:
-		return m.with("q", value)
+		return m.With("q", value)
 	}
 }
 

@@ -12,65 +12,15 @@ import (
 )
 
 // filters are the parameters of a list's URL.
-type filters struct {
-	path       string
-	values     url.Values
-	parameters []string
-}
+type filters struct{ view.Filters }
 
-// with returns the address of the list with other values of parameters, in turn their names and values; "" removes one. It
-// is the first page unless change names another.
-func (f filters) with(change ...string) string {
-	values := url.Values{}
-	for _, name := range f.parameters {
-		if value := f.values.Get(name); value != "" && name != "after" {
-			values.Set(name, value)
-		}
-	}
-	for i := 0; i+1 < len(change); i += 2 {
-		if change[i+1] == "" {
-			values.Del(change[i])
-		} else {
-			values.Set(change[i], change[i+1])
-		}
-	}
-	if len(values) == 0 {
-		return f.path
-	}
-	return f.path + "?" + values.Encode()
-}
-
-// others returns the parameters besides some, with their values.
-func (f filters) others(but ...string) (list []view.Option) {
-	for _, name := range f.parameters {
-		if value := f.values.Get(name); value != "" && name != "after" && !slices.Contains(but, name) {
-			list = append(list, view.Option{Value: name, Text: value})
-		}
-	}
-	return list
+func newFilters(path string, values url.Values, parameters []string) filters {
+	return filters{view.Filters{Path: path, Values: values, Parameters: parameters, Place: "after"}}
 }
 
 // filtered reports whether the list shows only a part of the runs, apart from their age.
 func (f filters) filtered() bool {
-	return slices.ContainsFunc(f.parameters, func(name string) bool { return name != "since" && f.values.Get(name) != "" })
-}
-
-// choice is a value of a parameter as a link of a menu.
-type choice struct {
-	Text, Href string
-	Current    bool
-}
-
-// menu returns the choices of a parameter, and the text of the current one. The first option is the default.
-func (f filters) menu(name string, options []view.Option) (text string, list []choice) {
-	current := f.values.Get(name)
-	for i, o := range options {
-		is := o.Value == current
-		if list = append(list, choice{o.Text, f.with(name, o.Value), is}); is || i == 0 {
-			text = o.Text
-		}
-	}
-	return text, list
+	return slices.ContainsFunc(f.Parameters, func(name string) bool { return name != "since" && f.Values.Get(name) != "" })
 }
 
 // state is a state of deployments, or several, that the list can be filtered by.
@@ -96,8 +46,8 @@ type chip struct {
 }
 
 func (l *list) chips() []chip {
-	at := l.values.Get("status")
-	list := []chip{{Text: "All", Href: l.with("status", "", "mine", ""), Current: at == "" && !l.Query.Mine}}
+	at := l.Values.Get("status")
+	list := []chip{{Text: "All", Href: l.With("status", "", "mine", ""), Current: at == "" && !l.Query.Mine}}
 	counts := map[string]string{
 		deployments.StateStarted: count(l.Queues.Running, deployments.CountLimit), waiting.StateQueued: count(l.Queues.Queued, deployments.CountLimit),
 	}
@@ -106,29 +56,29 @@ func (l *list) chips() []chip {
 	}
 	for _, s := range states {
 		if s.mark != "" && (counts[s.value] != "0" || at == s.value) {
-			list = append(list, chip{Text: s.text, Mark: s.mark, Count: counts[s.value], Href: l.with("status", s.value), Current: at == s.value})
+			list = append(list, chip{Text: s.text, Mark: s.mark, Count: counts[s.value], Href: l.With("status", s.value), Current: at == s.value})
 		}
 	}
-	return append(list, chip{Text: "Mine", Href: l.with("mine", "on"), Current: l.Query.Mine})
+	return append(list, chip{Text: "Mine", Href: l.With("mine", "on"), Current: l.Query.Mine})
 }
 
-func (l *list) poolMenu() (string, []choice) {
-	text, list := l.menu("pool", append([]view.Option{{Text: "any"}}, l.Pools...))
+func (l *list) poolMenu() (string, []view.MenuItem) {
+	text, list := l.Menu("pool", append([]view.Option{{Text: "any"}}, l.Pools...))
 	return "Pool: " + text, list
 }
 
-func (l *list) periodMenu() (string, []choice) {
+func (l *list) periodMenu() (string, []view.MenuItem) {
 	var options []view.Option
 	for _, p := range periods {
 		options = append(options, view.Option{Value: p.value, Text: p.text})
 	}
 	options[0].Value = ""
-	return l.menu("since", options)
+	return l.Menu("since", options)
 }
 
 // stackText says which stacks the list shows.
 func (l *list) stackText() string {
-	if text := l.values.Get("stack"); text != "" {
+	if text := l.Values.Get("stack"); text != "" {
 		return text
 	}
 	return "Stack: any"
@@ -153,7 +103,7 @@ func distinct(list []string) []string {
 // moreText names the filters of the menu with the rest of them.
 func (l *list) moreText() string {
 	for _, name := range []string{"status", "operation", "initiator", "who"} {
-		value := l.values.Get(name)
+		value := l.Values.Get(name)
 		if name == "status" && slices.ContainsFunc(states, func(s state) bool { return s.value == value && s.mark != "" }) {
 			continue
 		}

@@ -57,7 +57,7 @@ func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
 	if values.Has("show") {
 		return view.Page{}, page.GoTo(path + formerQuery(values))
 	}
-	l := list{Org: v.Org.Name, URL: p.URL, Now: time.Now(), Admin: v.Who.CanAdminOrg(v.Org.ID), filters: filters{path: path, values: values, parameters: listParameters}}
+	l := list{Org: v.Org.Name, URL: p.URL, Now: time.Now(), Admin: v.Who.CanAdminOrg(v.Org.ID), filters: newFilters(path, values, listParameters)}
 	l.Query = query(values, l.Now)
 	if v.Who.User.ID == "" {
 		l.Query.Mine = false
@@ -157,7 +157,7 @@ func (l *list) group() {
 		if l.Query.State != "" || int64(shown) >= all {
 			return ""
 		}
-		return l.with("status", state)
+		return l.With("status", state)
 	}
 	add := func(g group, found deployments.Listing) {
 		for _, r := range Rows(l.Org, found, l.Usual) {
@@ -187,22 +187,22 @@ func (l *list) line(r Row, form string) line {
 	if out.Pick = form; form != "" {
 		out.Value = r.ID
 	}
-	out.OfStack, out.RunsOfStack = l.with("stack", r.Project+"/"+r.Stack), links.Path(r.Org, r.Project, r.Stack, "runs")
+	out.OfStack, out.RunsOfStack = l.With("stack", r.Project+"/"+r.Stack), links.Path(r.Org, r.Project, r.Stack, "runs")
 	return out
 }
 
 // pager returns the addresses of the first page, of the next one and of a list that is longer; "" for those that do not exist.
 func (l *list) pager() (first, next, longer string) {
 	if l.Query.After != "" {
-		first = l.with()
+		first = l.With()
 	}
 	switch after := cmp.Or(l.Finished.Next, l.Running.Next, l.Waiting.Next); {
 	case l.Query.State == "" && l.Finished.Next != "":
-		next = l.with("after", l.Finished.Next)
+		next = l.With("after", l.Finished.Next)
 	case l.Query.State != "" && after != "":
-		next = l.with("after", after)
+		next = l.With("after", after)
 	case l.Older:
-		longer = l.with("since", "all")
+		longer = l.With("since", "all")
 	}
 	return first, next, longer
 }

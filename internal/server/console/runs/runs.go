@@ -55,7 +55,7 @@ var kinds = []view.Option{
 
 func (p *pages) runs(v *page.Visit) (view.Page, error) {
 	st, values := v.Stack, v.R.URL.Query()
-	m := runs{St: st, Operate: v.Who.Can(st, identity.Operate), filters: filters{path: page.StackPath(st, "runs"), values: values, parameters: runParameters}}
+	m := runs{St: st, Operate: v.Who.Can(st, identity.Operate), filters: newFilters(page.StackPath(st, "runs"), values, runParameters)}
 	m.Query = deployments.RunQuery{
 		Kind: values.Get("kind"), State: values.Get("status"), Who: strings.TrimSpace(values.Get("who")), Mine: values.Get("mine") == "on" && v.Who.User.ID != "", After: values.Get("after"),
 	}
@@ -76,7 +76,7 @@ func (p *pages) runs(v *page.Visit) (view.Page, error) {
 	}
 	m.Paused = queues.Stack
 	if found.Next != "" {
-		m.Next = m.with("after", found.Next)
+		m.Next = m.With("after", found.Next)
 	}
 	now := time.Now()
 	for _, r := range found.Items {
@@ -132,24 +132,24 @@ func updateLine(st store.Stack, u store.Update, by string) line {
 
 func (m *runs) chips() []chip {
 	at := m.Query.State
-	list := []chip{{Text: "All", Href: m.with("status", "", "mine", ""), Current: at == "" && !m.Query.Mine}}
+	list := []chip{{Text: "All", Href: m.With("status", "", "mine", ""), Current: at == "" && !m.Query.Mine}}
 	for _, s := range states {
 		if s.mark != "" {
-			list = append(list, chip{Text: s.text, Mark: s.mark, Href: m.with("status", s.value), Current: at == s.value})
+			list = append(list, chip{Text: s.text, Mark: s.mark, Href: m.With("status", s.value), Current: at == s.value})
 		}
 	}
-	return append(list, chip{Text: "Mine", Href: m.with("mine", "on"), Current: m.Query.Mine})
+	return append(list, chip{Text: "Mine", Href: m.With("mine", "on"), Current: m.Query.Mine})
 }
 
-func (m *runs) kindMenu() (string, []choice) {
-	text, list := m.menu("kind", kinds)
+func (m *runs) kindMenu() (string, []view.MenuItem) {
+	text, list := m.Menu("kind", kinds)
 	return "Kind: " + text, list
 }
 
-func (m *runs) resultMenu() (string, []choice) {
+func (m *runs) resultMenu() (string, []view.MenuItem) {
 	options := statusOptions()
 	options[0].Text = "any"
-	text, list := m.menu("status", options)
+	text, list := m.Menu("status", options)
 	return "Result: " + text, list
 }
 
@@ -162,7 +162,7 @@ func (m *runs) whoText() string {
 
 // toRuns sends visitors of former pages about a stack to its runs.
 func toRuns(_ http.ResponseWriter, v *page.Visit) error {
-	f := filters{path: page.StackPath(v.Stack, "runs")}
+	f := newFilters(page.StackPath(v.Stack, "runs"), nil, nil)
 	values := v.R.URL.Query()
 	status, kind := values.Get("status"), values.Get("operation")
 	switch {
@@ -173,7 +173,7 @@ func toRuns(_ http.ResponseWriter, v *page.Visit) error {
 	case values.Get("show") == "active":
 		status = deployments.StateStarted
 	}
-	return page.GoTo(f.with("kind", kind, "status", status))
+	return page.GoTo(f.With("kind", kind, "status", status))
 }
 
 // compare sends visitors to the comparison of the two versions that they have selected.
