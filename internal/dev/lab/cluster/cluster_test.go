@@ -163,7 +163,11 @@ func TestRestarts(t *testing.T) {
 		t.Error("the API server responds after its end")
 	}
 	must.OK(t, c.APIServerStart(t.Context()))
-	kubectl(t, c, "exec", "survives", "--namespace", namespace, "--", "touch", "/tmp/go")
+	// A kubelet that has just started refuses to run a command until it has listed its pods.
+	must.OK(t, c.poll(t.Context(), "the kubelet's list of pods", func() error {
+		_, err := c.Kubectl(t.Context(), "exec", "survives", "--namespace", namespace, "--", "touch", "/tmp/go")
+		return err
+	}))
 	if got := end(t, c, namespace, "survives"); got != "Error 3" {
 		t.Errorf("the container ended with %s, want Error 3", got)
 	}
