@@ -211,7 +211,7 @@ func goodName(r deployments.Run) string {
 	if r.Deployment > 0 {
 		return fmt.Sprintf("#%d", r.Deployment)
 	}
-	return fmt.Sprintf("update %d", r.Update)
+	return fmt.Sprintf("v%d", r.Update)
 }
 
 // copied returns what *Copy as text* copies, without the addresses.

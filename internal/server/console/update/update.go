@@ -253,7 +253,7 @@ func (d shown) name() string {
 	if d.Preview {
 		return "preview"
 	}
-	return fmt.Sprintf("%s %d", d.Kind, d.Version)
+	return fmt.Sprintf("%s v%d", d.Kind, d.Version)
 }
 
 // number is the number of the update next to the name of the stack.
