@@ -294,13 +294,4 @@ func (d shown) kind() (name, doing string) {
 }
 
 // requester names who started the update.
-func (d shown) requester() string {
-	switch {
-	case d.By.Login != "":
-		return d.By.Login
-	case d.DeploymentID != "":
-		return "a deployment"
-	default:
-		return "a token"
-	}
-}
+func (d shown) requester() string { return changes.Who(d.Entry) }
