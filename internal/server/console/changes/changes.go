@@ -304,8 +304,8 @@ var opIcons = map[string]string{
 // OpIcon returns the icon of an operation.
 func OpIcon(op string) string { return cmp.Or(opIcons[op], "op-read") }
 
-// tint returns the class of the color of an operation.
-func tint(op string) string {
+// Tint returns the class of the color of an operation.
+func Tint(op string) string {
 	if op == "delete" || op == "replace" || op == "discard" {
 		return "bad"
 	}

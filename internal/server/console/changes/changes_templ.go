@@ -1001,7 +1001,7 @@ func mark(m Model, r changes.Row) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		default:
-			templ_7745c5c3_Err = view.Tinted(OpIcon(r.Op), tint(r.Op)).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Tinted(OpIcon(r.Op), Tint(r.Op)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -1367,7 +1367,7 @@ func touchMark(t stacks.Touch) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = view.Tinted(name, tint(t.Row.Op)).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Tinted(name, Tint(t.Row.Op)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

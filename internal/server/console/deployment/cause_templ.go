@@ -687,7 +687,7 @@ func since(d shown) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.When(d.Job.EndedAt).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Soon(d.Job.EndedAt).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -745,7 +745,7 @@ func since(d shown) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.When(d.Good.EndedAt).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Soon(d.Good.EndedAt).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
