@@ -107,3 +107,11 @@ func Count[N ~int | ~int64](n N, noun string) string {
 	}
 	return Number(n) + " " + noun
 }
+
+// Are returns the verb for a number of things: "is" or "are".
+func Are(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}

@@ -129,7 +129,7 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 		return l, err
 	}
 	m := matcher{q: q, user: p.User.ID, words: strings.Fields(strings.ToLower(q.Text))}
-	err = s.db.Read(ctx, func(tx *store.Tx) error {
+	err = s.db.ReadLong(ctx, func(tx *store.Tx) error {
 		if f.Stacks, m.project, err = stacksOf(tx, f, q.Stack); err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (s *Service) New(ctx context.Context, p identity.Principal, orgID string, q
 	}
 	f.Newer, f.UpTo, f.After = f.UpTo, store.FeedKey{}, store.FeedKey{}
 	m := matcher{q: q, user: p.User.ID, words: strings.Fields(strings.ToLower(q.Text))}
-	n, err := store.Read(ctx, s.db, func(tx *store.Tx) (n int, err error) {
+	n, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) (n int, err error) {
 		if f.Stacks, m.project, err = stacksOf(tx, f, q.Stack); err != nil {
 			return 0, err
 		}

@@ -45,7 +45,7 @@ func (s *Service) List(ctx context.Context, r Reader, f store.AuditFilter) (list
 	}
 	limit := min(f.Limit, MaxEntries)
 	f.Limit = limit + 1
-	list, err = store.Read(ctx, s.db, func(tx *store.Tx) ([]store.AuditEntry, error) { return tx.AuditEntries(f) })
+	list, err = store.ReadLong(ctx, s.db, func(tx *store.Tx) ([]store.AuditEntry, error) { return tx.AuditEntries(f) })
 	if err != nil {
 		return nil, false, fmt.Errorf("reading the audit log: %w", err)
 	}
@@ -57,7 +57,7 @@ func (s *Service) Count(ctx context.Context, r Reader, f store.AuditFilter) (int
 	if err := check(r, f.OrgID); err != nil {
 		return 0, err
 	}
-	n, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountAuditEntries(f) })
+	n, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountAuditEntries(f) })
 	return n, fault.While(err, "counting the entries of the audit log")
 }
 

@@ -86,7 +86,7 @@ func (s *Service) Page(ctx context.Context, p identity.Principal, orgID string, 
 	if err := budget.Of(ctx).Take(ctx, int64(f.Limit)*listedMemory); err != nil {
 		return out, err
 	}
-	err = s.db.Read(ctx, func(tx *store.Tx) error {
+	err = s.db.ReadLong(ctx, func(tx *store.Tx) error {
 		found, err := q.resolve(tx, &f)
 		if err != nil || !found {
 			return err

@@ -92,7 +92,7 @@ func (s *Service) Find(ctx context.Context, p identity.Principal, orgID string, 
 	if err := budget.Of(ctx).Take(ctx, memory); err != nil {
 		return Found{}, err
 	}
-	f, err := store.Read(ctx, s.db, func(tx *store.Tx) (f Found, err error) {
+	f, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) (f Found, err error) {
 		if len(q.Words) > 0 || q.Number == 0 {
 			if f.Stacks, err = stacksOf(tx, p, orgID, q.Words, shownStacks); err != nil || len(q.Words) == 0 {
 				return f, err
@@ -129,7 +129,7 @@ func (s *Service) Find(ctx context.Context, p identity.Principal, orgID string, 
 
 // Stacks finds the stacks with words in their names, the newest first.
 func (s *Service) Stacks(ctx context.Context, p identity.Principal, orgID string, words []string, limit int) ([]estate.Stack, error) {
-	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]estate.Stack, error) { return stacksOf(tx, p, orgID, words, limit) })
+	list, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) ([]estate.Stack, error) { return stacksOf(tx, p, orgID, words, limit) })
 	return list, fault.While(err, "searching stacks")
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,6 +91,7 @@ func TestFirstSteps(t *testing.T) {
 	waiting := stack.Deploy(ctx, t, "preview", repo.URL)
 	other := newTab(t, w.Server.URL)
 	signIn(other, w.Server.Token)
+	other.scheme("light", 1440)
 	other.open("/" + stack.Name + "/deployments/3")
 	other.see("#2")
 	other.shot("8-queued")
@@ -100,7 +102,11 @@ func TestFirstSteps(t *testing.T) {
 	tb.click("details[open] form button")
 	tb.wait("the deployment is cancelled", "document.querySelector('#verdict .st-cancelled')")
 	tb.shot("10-cancelled")
-	other.wait("the waiting deployment starts and succeeds", "document.querySelector('#verdict .st-ok')")
+	other.wait("an agent has taken the waiting deployment", "!document.querySelector('.cause')")
+	began := evaluate[float64](other, "performance.now()")
+	other.wait("the waiting deployment succeeds", "document.querySelector('#verdict .st-ok')")
+	other.wait("the log shows the end", "document.querySelector('log-view').innerText.includes('Resources:')")
+	other.steady(began)
 	stack.Wait(ctx, t, waiting, harness.Patience, "succeeded")
 
 	// A browser whose session ended elsewhere must sign in again.
@@ -110,6 +116,38 @@ func TestFirstSteps(t *testing.T) {
 	other.ignore("404")
 	other.open("/" + stack.Name)
 	other.wait("the other browser must sign in", "location.pathname === '/-/login'")
+}
+
+// mostShift bounds how much the layout of a page shifts while its deployment runs, as the sum of the scores of
+// https://web.dev/articles/cls. That the reason for waiting makes room for the log is not counted.
+const mostShift = 0.05
+
+// steady fails the test if the layout of the page has shifted too much since a time by the page's clock.
+func (tb *tab) steady(began float64) {
+	tb.t.Helper()
+	type shift struct {
+		Value float64
+		Moved []string
+	}
+	// The page has shifted before that time, so the list of all shifts is not empty.
+	list, err := chromedp.Run(tb.ctx, chromedp.Evaluate[[]shift](`new Promise((done, fail) => {
+		new PerformanceObserver((list) => done(list.getEntries().filter((e) => e.startTime > `+strconv.FormatFloat(began, 'f', -1, 64)+`).map((e) => ({
+			Value: e.value,
+			Moved: e.sources.map((s) => (s.node?.outerHTML ?? "").slice(0, 120) + " from " + s.previousRect.y + " to " + s.currentRect.y),
+		})))).observe({ type: "layout-shift", buffered: true });
+		setTimeout(() => fail(new Error("the browser reports no shifts")), 60_000);
+	})`, chromedp.EvalAwaitPromise))
+	if err != nil {
+		tb.t.Fatalf("reading the shifts of the layout: %v", err)
+	}
+	sum, text := 0.0, ""
+	for _, s := range list {
+		sum += s.Value
+		text += fmt.Sprintf("\n\t%.3f %s", s.Value, strings.Join(s.Moved, "; "))
+	}
+	if sum > mostShift {
+		tb.t.Errorf("the layout of the page has shifted by %.3f, want at most %g:%s", sum, mostShift, text)
+	}
 }
 
 // installAgent installs an agent by the commands of the tab "Script" on the open page of a pool, and

@@ -200,7 +200,7 @@ func compare(tb *tab, stack, when string, p printed) {
 	if len(p.History) > 0 {
 		newest := p.History[0]
 		for _, want := range []string{
-			fmt.Sprintf("%s %d", newest.Kind, newest.Version), plural(p.Resources, "resource"),
+			fmt.Sprintf("%s v%d", newest.Kind, newest.Version), plural(p.Resources, "resource"),
 		} {
 			if !strings.Contains(overview, want) {
 				tb.t.Errorf("%s: the overview lacks %q: %s", when, want, overview)

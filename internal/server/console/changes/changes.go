@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/versions"
 	"workflowagent/internal/words"
@@ -176,22 +177,16 @@ func (m Model) chips() []chip {
 	return []chip{one("Changed", ShowChanged, changed), one("Deletes and replaces", ShowDangerous, dangerous), one("All", ShowAll, len(m.Rows)+m.Omitted)}
 }
 
-// option is a value of a filter.
-type option struct {
-	Text, Href string
-	Current    bool
-}
-
 // maxOptions bounds the values of a filter.
 const maxOptions = 200
 
 // types are the types of the changed resources, as values of a filter.
-func (m Model) types() []option {
+func (m Model) types() []view.MenuItem {
 	return m.options("type", "Any type", m.Type, func(r changes.Row) string { return r.Type })
 }
 
 // operations are the operations of the rows, as values of a filter.
-func (m Model) operations() []option {
+func (m Model) operations() []view.MenuItem {
 	return m.options("op", "Any operation", m.Op, func(r changes.Row) string { return r.Op })
 }
 
@@ -209,7 +204,7 @@ func (m Model) filter() string {
 	}
 }
 
-func (m Model) options(name, any, current string, of func(changes.Row) string) []option {
+func (m Model) options(name, any, current string, of func(changes.Row) string) []view.MenuItem {
 	seen := map[string]bool{"": true}
 	var list []string
 	for _, r := range m.Rows {
@@ -222,9 +217,9 @@ func (m Model) options(name, any, current string, of func(changes.Row) string) [
 		list = append(list, current)
 	}
 	slices.Sort(list)
-	out := []option{{any, m.to(name, ""), current == ""}}
+	out := []view.MenuItem{{Text: any, Href: m.to(name, ""), Current: current == ""}}
 	for _, v := range list {
-		out = append(out, option{v, m.to(name, v), v == current})
+		out = append(out, view.MenuItem{Text: oneLine(v), Href: m.to(name, v), Current: v == current})
 	}
 	return out
 }
@@ -309,8 +304,8 @@ var opIcons = map[string]string{
 // OpIcon returns the icon of an operation.
 func OpIcon(op string) string { return cmp.Or(opIcons[op], "op-read") }
 
-// tint returns the class of the color of an operation.
-func tint(op string) string {
+// Tint returns the class of the color of an operation.
+func Tint(op string) string {
 	if op == "delete" || op == "replace" || op == "discard" {
 		return "bad"
 	}

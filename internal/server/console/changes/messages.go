@@ -55,11 +55,3 @@ func unlabelled(msg changes.Message) string {
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// are is the verb for a number of things.
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
-}

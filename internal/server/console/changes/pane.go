@@ -282,15 +282,15 @@ func touchIcon(t stacks.Touch) (name string, state bool) {
 
 // after is what follows the time of an update in the history of a resource.
 func after(t stacks.Touch) string {
-	text := ", " + who(t.Entry)
+	text := ", " + Who(t.Entry)
 	if t.Message != "" {
 		text += ", " + oneLine(t.Message)
 	}
 	return text
 }
 
-// who names who started an update.
-func who(e stacks.Entry) string {
+// Who names who started an update.
+func Who(e stacks.Entry) string {
 	switch {
 	case e.By.Login != "":
 		return e.By.Login

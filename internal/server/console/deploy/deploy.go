@@ -96,6 +96,7 @@ func (f form) asks() bool {
 func (p *pages) show(v *page.Visit) (view.Page, error) {
 	q := v.R.URL.Query()
 	f := form{Operation: workflow.Operation(cmp.Or(v.Query("operation"), string(workflow.OperationUpdate))), entered: enteredIn(q.Get)}
+	f.Confirmed = "" // a link must not confirm for its reader
 	if q.Get("asked") != "" {
 		f.Set = append([]string{}, q["option"]...)
 	}

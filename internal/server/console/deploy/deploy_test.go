@@ -57,6 +57,9 @@ func TestDeployForm(t *testing.T) {
 	for i, operation := range []string{"update", "preview", "refresh", "detect-drift", "destroy", "remediate-drift"} {
 		form := url.Values{"operation": {operation}}
 		if operation == "destroy" || operation == "remediate-drift" {
+			if p := b.Get("/acme/box/dev/deploy?confirm=dev&operation=" + operation); p.Contains(`value="dev"`) {
+				t.Errorf("%s: a link confirms: %s", operation, p.Body)
+			}
 			if p := b.Post("/acme/box/dev/deploy", form); p.Status != http.StatusUnprocessableEntity || !p.Contains("Type dev to confirm") {
 				t.Errorf("%s without the stack's name: status %d", operation, p.Status)
 			}

@@ -107,7 +107,7 @@ func (l loss) sentences() []part {
 	if l.Count == 0 {
 		return append([]part{{false, "The stack has no resources that are deleted. "}}, l.readers()...)
 	}
-	out := []part{{true, words.Count(l.Count, "resource")}, {false, " " + are(l.Count) + " deleted. "}}
+	out := []part{{true, words.Count(l.Count, "resource")}, {false, " " + words.Are(l.Count) + " deleted. "}}
 	if l.Data > 0 {
 		hold := "hold data"
 		if l.Data == 1 {
@@ -120,10 +120,10 @@ func (l loss) sentences() []part {
 		out = append(out, part{true, words.Number(l.Data) + " of them " + hold}, part{false, ": " + names(named, l.Data) + ". "})
 	}
 	if l.Kept > 0 {
-		out = append(out, part{false, words.Count(l.Kept, "resource") + " " + are(l.Kept) + " only forgotten, and not deleted. "})
+		out = append(out, part{false, words.Count(l.Kept, "resource") + " " + words.Are(l.Kept) + " only forgotten, and not deleted. "})
 	}
 	if l.Protected > 0 {
-		out = append(out, part{true, words.Number(l.Protected) + " " + are(l.Protected) + " protected"}, part{false, ": pulumi refuses to delete such resources. "})
+		out = append(out, part{true, words.Number(l.Protected) + " " + words.Are(l.Protected) + " protected"}, part{false, ": pulumi refuses to delete such resources. "})
 	}
 	return append(out, l.readers()...)
 }
@@ -146,11 +146,4 @@ func names(list []string, all int) string {
 		text += " and " + words.Number(more) + " more"
 	}
 	return text
-}
-
-func are(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }

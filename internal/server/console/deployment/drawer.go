@@ -84,8 +84,11 @@ func shownChange(m console.Model, r changes.Row) change {
 		one.Text = words.Elapsed(m.Now.Sub(r.Began))
 	case r.State == changes.Done || m.Preview:
 		one.Icon = console.OpIcon(r.Op)
-		if r.Took > 0 {
+		switch {
+		case r.Took > 0:
 			one.Text = words.Elapsed(r.Took)
+		case r.State == changes.Done && !r.Began.IsZero(): // the engine's times have whole seconds
+			one.Text = "<1s"
 		}
 	default:
 		one.Icon, one.Mark, one.Text = "s-queued", true, "not tried"

@@ -206,12 +206,22 @@ func (d shown) waitsOnly() bool {
 	return slices.Contains([]string{waiting.Next, waiting.Earlier, waiting.Group, waiting.Limit, waiting.Busy}, d.Why.Reason)
 }
 
+// hint names the commands that resolve why a deployment waits, without what a button does: that of the page, or that of
+// the page of the deployment before it.
+func (d shown) hint() string {
+	if d.Why.Action.Kind == waiting.Post {
+		return ""
+	}
+	lines := strings.Split(d.Why.Hint, "\n")
+	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "To cancel deployment #") }), "\n")
+}
+
 // goodName returns the name of the last good run.
 func goodName(r deployments.Run) string {
 	if r.Deployment > 0 {
 		return fmt.Sprintf("#%d", r.Deployment)
 	}
-	return fmt.Sprintf("update %d", r.Update)
+	return fmt.Sprintf("v%d", r.Update)
 }
 
 // copied returns what *Copy as text* copies, without the addresses.

@@ -715,7 +715,7 @@ func drawer(d shown) templ.Component {
 							return templ_7745c5c3_Err
 						}
 					} else {
-						templ_7745c5c3_Err = view.I(r.Icon).Render(ctx, templ_7745c5c3_Buffer)
+						templ_7745c5c3_Err = view.Tinted(r.Icon, changes.Tint(r.Op)).Render(ctx, templ_7745c5c3_Buffer)
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
@@ -915,24 +915,24 @@ func course(d shown, c changes.Course) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = view.TimePair("Queued", d.Job.QueuedAt).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.ExactPair("Queued", d.Job.QueuedAt).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			if !d.Job.ClaimedAt.IsZero() {
-				templ_7745c5c3_Err = view.TimePair("Claimed", d.Job.ClaimedAt).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.ExactPair("Claimed", d.Job.ClaimedAt).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			}
 			if !d.Job.StartedAt.IsZero() {
-				templ_7745c5c3_Err = view.TimePair("Started", d.Job.StartedAt).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.ExactPair("Started", d.Job.StartedAt).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
 			}
 			if !d.Job.EndedAt.IsZero() {
-				templ_7745c5c3_Err = view.TimePair("Ended", d.Job.EndedAt).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.ExactPair("Ended", d.Job.EndedAt).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -26,6 +26,6 @@ func message(c estate.Change) string {
 	case c.LastDeployment > 0:
 		return "#" + strconv.FormatInt(c.LastDeployment, 10)
 	default:
-		return "version " + strconv.FormatInt(c.LastVersion, 10)
+		return "v" + strconv.FormatInt(c.LastVersion, 10)
 	}
 }

@@ -71,12 +71,12 @@ func runsBody(m runs) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		kind, kinds := m.kindMenu()
-		templ_7745c5c3_Err = menu("Kind", "deploys", kind, kinds).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.FilterMenu("Kind", "deploys", kind, kinds).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
 		result, results := m.resultMenu()
-		templ_7745c5c3_Err = menu("Result", "filter", result, results).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.FilterMenu("Result", "filter", result, results).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -503,7 +503,7 @@ func who(m runs) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = hiddenOthers(m.filters, "who").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.HiddenInputs(m.filters.Others("who")).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

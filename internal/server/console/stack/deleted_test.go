@@ -52,7 +52,7 @@ func TestDeletedStacks(t *testing.T) {
 	if p := f.browser.Post(first[0], url.Values{"name": {"old"}}); p.Status != http.StatusSeeOther || p.Location() != "/acme/web/old" {
 		t.Errorf("restoring: %d to %q: %s", p.Status, p.Location(), text(p.Body))
 	}
-	if got := f.page("/acme/web/old"); !got.Contains(`title="import 1"`) {
+	if got := f.page("/acme/web/old"); !got.Contains(`title="import v1"`) {
 		t.Errorf("the restored stack: %s", text(got.Body))
 	}
 

@@ -90,7 +90,7 @@ func compareOpen(a, b run) int {
 
 func directRun(st store.Stack, e stacks.Entry) run {
 	r := run{
-		Mark: view.MarkOf(e.Status), Number: fmt.Sprintf("v%d", e.Version), Title: fmt.Sprintf("%s %d", e.Kind, e.Version), Path: changes.UpdatePath(st, e.Update), Message: cmp.Or(e.Message, e.Kind+" from the CLI"),
+		Mark: view.MarkOf(e.Status), Number: fmt.Sprintf("v%d", e.Version), Title: fmt.Sprintf("%s v%d", e.Kind, e.Version), Path: changes.UpdatePath(st, e.Update), Message: cmp.Or(e.Message, e.Kind+" from the CLI"),
 		Who: byName(e), Changes: estate.Counts(e.ResourceChanges), At: e.StartedAt,
 	}
 	if e.Message != "" && stacks.Kind(e.Kind) != stacks.KindUpdate {

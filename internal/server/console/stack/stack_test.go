@@ -212,7 +212,7 @@ func TestSameAsAPI(t *testing.T) {
 
 	page := f.page(f.base)
 	overview := text(page.Body)
-	if want := fmt.Sprintf(`title="%s %d"`, history.Updates[0].Kind, st.Version); !page.Contains(want) {
+	if want := fmt.Sprintf(`title="%s v%d"`, history.Updates[0].Kind, st.Version); !page.Contains(want) {
 		t.Errorf("the overview lacks %q: %s", want, overview)
 	}
 	if want := fmt.Sprintf("%d resources", len(state.Deployment.Resources)); !strings.Contains(overview, want) {

@@ -253,7 +253,7 @@ func (d shown) name() string {
 	if d.Preview {
 		return "preview"
 	}
-	return fmt.Sprintf("%s %d", d.Kind, d.Version)
+	return fmt.Sprintf("%s v%d", d.Kind, d.Version)
 }
 
 // number is the number of the update next to the name of the stack.
@@ -294,13 +294,4 @@ func (d shown) kind() (name, doing string) {
 }
 
 // requester names who started the update.
-func (d shown) requester() string {
-	switch {
-	case d.By.Login != "":
-		return d.By.Login
-	case d.DeploymentID != "":
-		return "a deployment"
-	default:
-		return "a token"
-	}
-}
+func (d shown) requester() string { return changes.Who(d.Entry) }

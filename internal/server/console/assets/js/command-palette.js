@@ -39,7 +39,7 @@ class CommandPalette extends HTMLElement {
     this.input.setAttribute("aria-controls", "palette-list");
     this.list = element("div", { id: "palette-list", role: "listbox", ariaLabel: "Results" });
     const keys = [["↑ ↓", "choose"], ["Enter", "open"], ["Esc", "close"]];
-    const footer = element("footer", {}, ...keys.map(([key, text]) => element("span", {}, element("kbd", { textContent: key }), ` ${text}`)));
+    const footer = element("footer", {}, ...keys.map(([key, text]) => element("span", {}, ...key.split(" ").map((k) => element("kbd", { textContent: k })), ` ${text}`)));
     this.dialog = element("dialog", { className: "pal", ariaLabel: label }, this.input, this.list, footer);
     this.input.addEventListener("input", () => {
       this.moved = false;

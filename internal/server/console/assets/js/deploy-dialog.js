@@ -5,10 +5,15 @@ let dialog;
 
 const formOf = (html) => parse(html).getElementById("deploy");
 
-// typed enables the button that destroys once the name of the stack is typed.
+// typed enables the button that destroys, and removes what is wrong, once the name of the stack is typed.
 function typed(root) {
   const button = root.querySelector("[data-typed]");
-  if (button) button.disabled = root.querySelector("[name=confirm]").value !== button.dataset.typed;
+  if (!button) return;
+  const name = root.querySelector("[name=confirm]");
+  button.disabled = name.value !== button.dataset.typed;
+  if (button.disabled) return;
+  name.removeAttribute("aria-invalid");
+  root.querySelector("#deploy-confirm-problem")?.remove();
 }
 
 // show opens the dialog with a form, or updates the open form.

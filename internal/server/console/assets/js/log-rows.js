@@ -110,9 +110,10 @@ export class LogRows {
     if (e === this.view.head) toggle.setAttribute("aria-expanded", String(open));
     toggle.dataset.toggle = s.number;
     const focused = e.contains(document.activeElement);
-    const facts = [lines || `${s.lines.toLocaleString("en")} ${s.lines === 1 ? "line" : "lines"}`, s.exit && s.exit !== "0" ? `exit code ${s.exit}` : ""];
+    const exit = s.exit && s.exit !== "0" ? `exit code ${s.exit}` : "";
+    const facts = [exit || s.status === "succeeded" ? "" : s.status, lines || `${s.lines.toLocaleString("en")} ${s.lines === 1 ? "line" : "lines"}`, exit];
     const dim = (text) => element("span", { className: "dim", textContent: text });
-    e.replaceChildren(toggle, dim([s.status, ...facts].filter(Boolean).join(", ")), element("span", { className: "push" }), dim(s.took));
+    e.replaceChildren(toggle, dim(facts.filter(Boolean).join(", ")), element("span", { className: "push" }), dim(s.took));
     if (focused) toggle.focus();
   }
 
@@ -160,12 +161,12 @@ export class LogRows {
     const at = new Date(line[0]);
     cell.title = `${at.toLocaleString("en-GB", { timeZoneName: "short" })} (${at.toISOString()})`;
     if (view.time === 1) {
-      cell.textContent = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
+      cell.textContent = at.toLocaleTimeString("en-GB");
       return cell;
     }
     const from = view.time === 2 ? Date.parse(view.dataset.begin) : previous?.[0] || line[0];
     const apart = line[0] - from;
-    cell.textContent = `+${(apart / 1000).toFixed(3)}`;
+    cell.textContent = `+${(apart / 1000).toFixed(apart < 1e5 ? 3 : 1)}`;
     if (view.time === 3 && apart > longPause) cell.classList.add("pause");
     return cell;
   }
