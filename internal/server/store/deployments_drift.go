@@ -22,6 +22,7 @@ type DriftRun struct {
 	Status     workflow.Status    `read:"COALESCE(j.status, '')"`
 	Reason     workflow.Reason    `read:"COALESCE(j.reason, '')"`
 	Remediates bool               `read:"COALESCE(b.remediates, 0)"`
+	Cause      *Cause             `read:"COALESCE(j.cause, '')"` // of a failure; nil if it is unknown
 }
 
 const driftDeployment = "operation IN ('detect-drift', 'remediate-drift')"

@@ -124,12 +124,15 @@ func Drifted(changes string) bool {
 		return false
 	}
 	for op, n := range counts {
-		if n > 0 && !slices.Contains(unchanging, op) {
+		if n > 0 && Drifts(op) {
 			return true
 		}
 	}
 	return false
 }
+
+// Drifts reports whether an operation of the engine in a detection stands for a resource that differs from the state.
+func Drifts(op string) bool { return !slices.Contains(unchanging, op) }
 
 // unchanging are the operations of the engine that change nothing.
 var unchanging = []string{"same", "read", "read-discard", "read-replacement"}

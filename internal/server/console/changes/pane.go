@@ -64,12 +64,8 @@ func Update(v *page.Visit, s *stacks.Service, m Model, u store.Update) (Pane, er
 	if err != nil {
 		return p, err
 	}
-	for _, step := range steps[m.URN] {
-		d, err := diff.Of(step)
-		if err != nil {
-			return p, err
-		}
-		p.Steps = append(p.Steps, d)
+	if p.Steps, err = diffsOf(u, steps[m.URN]); err != nil {
+		return p, err
 	}
 	p.order(p.Steps)
 	p.Steps = decisive(p.Steps)
@@ -86,16 +82,25 @@ func (p *Pane) Order(v *page.Visit, s *stacks.Service, u store.Update) error {
 	if err != nil {
 		return err
 	}
-	var list []diff.Diff
-	for _, step := range steps[p.URN] {
-		d, err := diff.Of(step)
+	list, err := diffsOf(u, steps[p.URN])
+	p.order(list)
+	return err
+}
+
+// diffsOf returns the differences of the steps of an update.
+func diffsOf(u store.Update, steps [][]byte) (list []diff.Diff, err error) {
+	of := diff.Of
+	if stacks.Kind(u.Kind) == stacks.KindRefresh {
+		of = diff.OfRefresh
+	}
+	for _, step := range steps {
+		d, err := of(step)
 		if err != nil {
-			return err
+			return list, err
 		}
 		list = append(list, d)
 	}
-	p.order(list)
-	return nil
+	return list, nil
 }
 
 // order reads the order of a replacement from its steps. An absent step says nothing.

@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/holds"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/words"
 )
 
@@ -154,3 +155,5 @@ func are(n int) string {
 	}
 	return "are"
 }
+
+func oneLine(text string) string { return termtext.OneLine(text, 0) }
