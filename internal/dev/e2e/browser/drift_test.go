@@ -62,12 +62,12 @@ func TestDrift(t *testing.T) {
 		t.Errorf("the page has %d elements of its users", n)
 	}
 
-	tb.click("a[href$='operation=refresh']")
+	tb.click(".note a[href$='operation=refresh']")
 	tb.wait("the dialog says what it accepts", "document.querySelector('dialog')?.innerText.includes('A refresh changes no resource.')")
 	tb.shot("accept")
 	tb.click("dialog [data-close]")
 	tb.wait("the dialog is closed", "!document.querySelector('dialog')")
-	tb.click("a[href$='operation=remediate-drift']")
+	tb.click(".note a[href$='operation=remediate-drift']")
 	tb.wait("the button waits for the name", "document.querySelector('dialog [data-typed]')?.disabled && document.querySelector('dialog').innerText.includes('1 resource is replaced: nodes.')")
 	tb.shot("put-back")
 	tb.axe("the dialog that puts back")

@@ -52,14 +52,14 @@ func (m model) headline() string {
 	}
 }
 
-// foundBy returns the number of the deployment that found the drift, or 0.
-func (m model) foundBy() int64 {
+// byRun names the deployment that found the drift, if there is one.
+func (m model) byRun() string {
 	for _, r := range m.Runs {
-		if r.Detect != nil && m.Detection != nil && r.Detect.ID == m.Detection.ID {
-			return r.Version
+		if r.Detect != nil && m.Detection != nil && r.Detect.ID == m.Detection.ID && r.Version > 0 {
+			return " by " + runName(r)
 		}
 	}
-	return 0
+	return ""
 }
 
 // notThere returns the time of the last check before the drift that found none, or zero.
