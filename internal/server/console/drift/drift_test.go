@@ -120,6 +120,7 @@ func (f *fixture) decide(operation workflow.Operation, confirmed string) *consol
 	if p.Status != http.StatusSeeOther {
 		f.t.Fatalf("starting %s: status %d: %s", operation, p.Status, p.Body)
 	}
+	f.says("while the decision waits", stackPath+"/drift", "A deployment of the stack waits.", `disabled aria-describedby="drift-blocked"`)
 	return f.Claim(f.pool, p.Location())
 }
 

@@ -52,14 +52,17 @@ func (m model) headline() string {
 	}
 }
 
-// byRun names the deployment that found the drift, if there is one.
-func (m model) byRun() string {
+// byRun names the deployment that found the drift, if there is one, and begins to say when it was not there.
+func (m model) byRun() (text string) {
 	for _, r := range m.Runs {
 		if r.Detect != nil && m.Detection != nil && r.Detect.ID == m.Detection.ID && r.Version > 0 {
-			return " by " + runName(r)
+			text = " by " + runName(r)
 		}
 	}
-	return ""
+	if !m.notThere().IsZero() {
+		text += "; not there"
+	}
+	return text
 }
 
 // notThere returns the time of the last check before the drift that found none, or zero.
@@ -229,6 +232,8 @@ func (m model) blocked() obstacle {
 		return o
 	}
 	switch l := m.Lock; {
+	case m.State != estate.Running && m.Queued > 0:
+		return obstacle{"A deployment of the stack waits.", page.StackPath(m.St, "runs"), "Open the runs"}
 	case m.State != estate.Running:
 		return obstacle{}
 	case l != nil && l.Deployment == 0:
