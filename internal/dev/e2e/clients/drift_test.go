@@ -17,6 +17,7 @@ import (
 // TestClientsDecideAboutDrift finds a file that was changed outside of Pulumi with the stock CLI in deployments, puts it
 // back, finds it again, and accepts what is there. The console shows what the CLI found.
 func TestClientsDecideAboutDrift(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
 	must.Get(w.StartAgent(ctx, "process", nil))(t)
