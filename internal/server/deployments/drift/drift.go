@@ -33,8 +33,8 @@ type Status struct {
 	Detection *store.Update
 	// Decided is the update after the detection that ended the drift; nil if none did.
 	Decided *store.Update
-	Latest   string // id of the newest run that was not skipped; "" if none exists
-	Running  bool
+	Latest  string // id of the newest run that was not skipped; "" if none exists
+	Running bool
 }
 
 // Service reads drift runs.
