@@ -27,6 +27,8 @@ type Pane struct {
 	CreatedFirst, DeletedFirst bool
 	// Old and New are the titles of the values.
 	Old, New string
+	// Refresh reports that the update is a refresh, which finds what happened to resources outside of Pulumi.
+	Refresh bool
 	// Dependents is the number of resources that depend on the resource; 0 if it is unknown.
 	Dependents int
 	History    stacks.Touches
@@ -58,6 +60,9 @@ func Update(v *page.Visit, s *stacks.Service, m Model, u store.Update) (Pane, er
 	p := Pane{Model: m, St: v.Stack, Old: "before", New: "after"}
 	if !m.Over || m.Preview {
 		p.New = "planned"
+	}
+	if p.Refresh = stacks.Kind(u.Kind) == stacks.KindRefresh; p.Refresh {
+		p.Old, p.New = "declared", "found"
 	}
 	p.Resume(v.Query)
 	steps, err := s.StepsOf(v.Context(), v.Who, v.Stack, u, m.URN)
@@ -137,6 +142,9 @@ var operationWords = map[string]struct{ done, planned, running, failed string }{
 	versions.OnlySecrets: {"Only the ciphertexts of secrets differ", "", "", ""},
 }
 
+// outside says what a refresh has found, by the operation with which it follows.
+var outside = map[string]string{"update": "Changed outside Pulumi", "delete": "Deleted outside Pulumi"}
+
 // did says what happens to the resource.
 func (p Pane) did(r changes.Row) string {
 	w, known := operationWords[r.Op]
@@ -146,6 +154,8 @@ func (p Pane) did(r changes.Row) string {
 		return "Unchanged"
 	case !known:
 		return cmp.Or(r.Op, status)
+	case p.Refresh && (status == "planned" || status == "succeeded") && outside[r.Op] != "":
+		return outside[r.Op]
 	case status == "failed" && r.State != changes.Failed:
 		return "The engine reported an error"
 	case status == "failed":

@@ -4,6 +4,7 @@ import (
 	"workflowagent/internal/server/console/drift"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/stacks/holds"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
@@ -62,6 +63,9 @@ func (f form) deeds() []did {
 	}
 }
 
+// longName bounds the name of a resource in a sentence, in bytes.
+const longName = 80
+
 // decision says what an operation does with drift.
 func (f form) decision() []part {
 	out := []part{{false, "An update restores what the program declares. It also applies what else has changed in the program since the last update. "}}
@@ -76,7 +80,7 @@ func (f form) decision() []part {
 		named := make([]string, 0, shownNames)
 		for _, r := range f.Found.Resources {
 			if d.is(r) && len(named) < shownNames {
-				named = append(named, oneLine(r.Name))
+				named = append(named, termtext.OneLine(r.Name, longName))
 			}
 		}
 		does := " " + d.many

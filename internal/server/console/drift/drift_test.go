@@ -298,6 +298,11 @@ func TestStates(t *testing.T) {
 			t.Errorf("%s contains the name or a value of a resource as it is", path)
 		}
 	}
+	preview := regexp.MustCompile(`href="([^"]+/previews/[^"]+)"`).FindStringSubmatch(p.Body)
+	if preview == nil {
+		t.Fatal("the page does not link to the preview")
+	}
+	f.says("the preview", preview[1]+"?urn="+url.QueryEscape(evil), "Deleted outside Pulumi.", "Property declared found")
 	if p.Contains("disabled aria") {
 		t.Error("a decision is not possible although nothing prevents it")
 	}
