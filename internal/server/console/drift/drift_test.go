@@ -284,7 +284,7 @@ func TestStates(t *testing.T) {
 	job.PrintLines(1, "error: credentials expired")
 	job.Step(1, workflow.StepFailed, &exit)
 	job.Finish(protocol.ResultRequest{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode, ExitCode: &exit})
-	p := f.says("after a failed check", page, "credentials expired", "has no result", "Drift is not known", "failed Could not check:", "Open #1")
+	p := f.says("after a failed check", page, "credentials expired The last check, #1, failed 2", "Drift is not known", "failed Could not check:", "Open #1")
 	if strings.Index(p.Body, "credentials expired") > strings.Index(p.Body, "Drift is not known") {
 		t.Error("the cause is not the first of the page")
 	}
@@ -335,9 +335,9 @@ func TestStates(t *testing.T) {
 	f.says("without events", stackPath+"/deploy?operation=remediate-drift", "does not know all resources that drifted", "Type prod to confirm")
 
 	f.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "refresh", DryRun: true, Changes: m{"same": 3}, Result: "succeeded"})
-	f.says("after a clean check", page, "No drift All resources were as the state says when they were checked", "1 of 2 found drift")
+	f.says("after a clean check", page, "No drift Checked 2", ": all resources were as the state says.", "1 of 2 found drift")
 	f.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "refresh", DryRun: true, Events: drift(t), Changes: m{"update": 2, "delete": 1}, Result: "succeeded"})
 	failed := must.Get(json.Marshal(m{"sequence": 0, "timestamp": 1, "diagnosticEvent": m{"severity": "error", "message": "the token is " + hostile}}))(t)
 	f.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "refresh", DryRun: true, Events: []json.RawMessage{failed}, Result: "failed"})
-	f.says("after drift and a failed check by the CLI", page, "the token is <img", "The last check, a preview by the CLI, 2", ", has no result; that of 2", "; not there 2", "Open the preview", "2 of 3 found drift", "failed Could not check")
+	f.says("after drift and a failed check by the CLI", page, "the token is <img", "The last check, a preview by the CLI, failed 2", "; what is below is from the check 2", "; not there 2", "Open the preview", "2 of 3 found drift", "failed Could not check")
 }
