@@ -2,86 +2,129 @@ package triggers
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// The fields of expressions that [InWords] knows.
-var (
-	cronNumber = regexp.MustCompile(`^\d{1,2}$`)
-	cronStep   = regexp.MustCompile(`^\*/(\d{1,2})$`)
-	cronDays   = regexp.MustCompile(`^[0-7](,[0-7])*$`)
-	cronRange  = regexp.MustCompile(`^([0-7])-([0-7])$`)
-)
-
-// InWords says when a cron expression is due, such as "every day at 03:00 UTC". It returns "" for expressions that are not
-// simple.
-func InWords(expression string) string {
+// Words says when a cron expression is due, in UTC. It returns "" for an expression that takes more than a few words.
+func Words(expression string) string {
 	f := strings.Fields(expression)
-	if len(f) != len(cronFields) || f[3] != "*" || f[2] != "*" && f[4] != "*" {
+	if len(f) != 5 {
 		return ""
 	}
-	if !cronNumber.MatchString(f[0]) || !cronNumber.MatchString(f[1]) {
-		return often(f)
-	}
-	days := "every day"
+	at := clockWords(f[0], f[1])
+	day := dayWords(f[2], f[3], f[4])
 	switch {
-	case cronNumber.MatchString(f[2]):
-		days = "on day " + f[2] + " of each month"
-	case f[2] != "*":
+	case at == "" || day == "":
 		return ""
-	case f[4] != "*":
-		if days = weekdays(f[4]); days == "" {
+	case strings.HasPrefix(at, "at "):
+		return day + " " + at
+	case day == "every day":
+		return at
+	default:
+		return at + " " + day
+	}
+}
+
+// clockWords returns the times of a day in words: those that begin with "at" are single times.
+func clockWords(minute, hour string) string {
+	if n, ok := step(minute); ok && hour == "*" {
+		if n == 1 {
+			return "every minute"
+		}
+		return fmt.Sprintf("every %d minutes", n)
+	}
+	m, ok := number(minute, 59)
+	if !ok {
+		return ""
+	}
+	if n, ok := step(hour); ok {
+		if n == 1 {
+			return fmt.Sprintf("every hour at :%02d", m)
+		}
+		return fmt.Sprintf("every %d hours at :%02d", n, m)
+	}
+	var times []string
+	for part := range strings.SplitSeq(hour, ",") {
+		h, ok := number(part, 23)
+		if !ok || len(times) == maxTimes {
 			return ""
 		}
+		times = append(times, fmt.Sprintf("%02d:%02d", h, m))
 	}
-	return fmt.Sprintf("%s at %02s:%02s UTC", days, f[1], f[0])
+	return "at " + and(times)
 }
 
-// often says when an expression is due that is due several times a day.
-func often(f []string) string {
-	if f[2] != "*" || f[4] != "*" {
-		return ""
-	}
-	minutes, hours := cronStep.FindStringSubmatch(f[0]), cronStep.FindStringSubmatch(f[1])
+// maxTimes is the number of times and days that words list.
+const maxTimes = 4
+
+// dayWords returns days in words.
+func dayWords(day, month, weekday string) string {
 	switch {
-	case minutes != nil && f[1] == "*" && divides(minutes[1], 60):
-		return "every " + minutes[1] + " minutes"
-	case !cronNumber.MatchString(f[0]):
+	case month != "*":
 		return ""
-	case f[1] == "*":
-		return "every hour, at minute " + f[0]
-	case hours != nil && divides(hours[1], 24):
-		return "every " + hours[1] + " hours, at minute " + f[0]
-	default:
+	case day == "*" && weekday == "*":
+		return "every day"
+	case weekday == "*":
+		d, ok := number(day, 31)
+		if !ok || d == 0 {
+			return ""
+		}
+		return "on day " + strconv.Itoa(d) + " of each month"
+	case day != "*":
 		return ""
 	}
+	switch strings.ToUpper(weekday) {
+	case "1-5", "MON-FRI":
+		return "on weekdays"
+	case "6,0", "0,6", "6,7", "6-7", "SAT,SUN", "SUN,SAT":
+		return "on weekends"
+	}
+	var days []string
+	for part := range strings.SplitSeq(weekday, ",") {
+		name, ok := weekdayName(part)
+		if !ok || len(days) == maxTimes {
+			return ""
+		}
+		days = append(days, name)
+	}
+	return "on " + and(days)
 }
 
-// divides reports whether a step of more than one fits into a whole, so that all steps are equal.
-func divides(step string, whole int) bool {
-	n, err := strconv.Atoi(step)
-	return err == nil && n > 1 && whole%n == 0
+func weekdayName(text string) (string, bool) {
+	if n, ok := number(text, 7); ok {
+		return time.Weekday(n % 7).String(), true
+	}
+	for d := time.Sunday; d <= time.Saturday; d++ {
+		if strings.EqualFold(text, d.String()[:3]) {
+			return d.String(), true
+		}
+	}
+	return "", false
 }
 
-// weekdays names the days of a week, or returns "".
-func weekdays(field string) string {
-	name := func(digit string) string { return time.Weekday((digit[0] - '0') % 7).String() }
-	if r := cronRange.FindStringSubmatch(field); r != nil {
-		return name(r[1]) + " to " + name(r[2])
+// step returns n for "*/n", and 1 for "*".
+func step(text string) (int, bool) {
+	if text == "*" {
+		return 1, true
 	}
-	if !cronDays.MatchString(field) {
-		return ""
+	rest, ok := strings.CutPrefix(text, "*/")
+	if !ok {
+		return 0, false
 	}
-	var list []string
-	for digit := range strings.SplitSeq(field, ",") {
-		list = append(list, name(digit))
+	n, ok := number(rest, 59)
+	return n, ok && n > 0
+}
+
+func number(text string, most int) (int, bool) {
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= 0 && n <= most && text[0] != '+' && text[0] != '-'
+}
+
+func and(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
 	}
-	text := strings.Join(list, ", ")
-	if n := len(list); n > 1 {
-		text = strings.Join(list[:n-1], ", ") + " and " + list[n-1]
-	}
-	return "every " + text
+	return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
 }

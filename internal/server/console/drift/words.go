@@ -270,6 +270,15 @@ func hasSource(s *workflow.Settings) bool {
 	return git != nil && git.RepoURL != "" || s.GitHub != nil || s.VCS != nil || s.Image() != ""
 }
 
+// due says when a cron expression is due; "" if that takes more than a few words.
+func due(cron string) string {
+	text := triggers.Words(cron)
+	if strings.Contains(text, " at ") {
+		text += " UTC"
+	}
+	return text
+}
+
 // afterwards says what a schedule does with the drift that it finds.
 func afterwards(s store.Schedule) string {
 	if triggers.Remediates(s) {
