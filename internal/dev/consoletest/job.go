@@ -63,9 +63,15 @@ func (s *Server) StartOperation(poolToken, project, stack string, operation work
 // StartRequest is like [Server.StartJob] for any request of a deployment.
 func (s *Server) StartRequest(poolToken, project, stack string, request map[string]any) *Job {
 	s.t.Helper()
-	ctx := s.t.Context()
 	var made struct{ Version int }
 	s.API(http.MethodPost, "/api/stacks/"+Org+"/"+project+"/"+stack+"/deployments", request, &made)
+	return s.Claim(poolToken, fmt.Sprintf("/%s/%s/%s/deployments/%d", Org, project, stack, made.Version))
+}
+
+// Claim claims and starts the only queued job with the token of the pool. path is that of the page of its deployment.
+func (s *Server) Claim(poolToken, path string) *Job {
+	s.t.Helper()
+	ctx := s.t.Context()
 	client := must.Get(protocol.NewClient(protocol.Options{BaseURL: s.URL, HTTPClient: &http.Client{Timeout: time.Minute}}))(s.t)
 	name := rand.Text()
 	result, err := client.Poll(ctx, poolToken, protocol.PollRequest{
@@ -77,7 +83,7 @@ func (s *Server) StartRequest(poolToken, project, stack string, request map[stri
 	}
 	j := &Job{
 		JobClient: client.Job(result.Job.JobID, result.Job.JobToken), s: s,
-		Path:    fmt.Sprintf("/%s/%s/%s/deployments/%d", Org, project, stack, made.Version),
+		Path:    path,
 		AgentID: name,
 		offsets: map[int]int64{}, sums: map[int]hash.Hash{},
 	}

@@ -248,9 +248,9 @@ func TestDriftRuns(t *testing.T) {
 		first, _, _ := l.runDrift(stack, driftPlan{operation: "detect-drift", detect: `{"delete":2,"same":1}`, status: workflow.StatusFailed, reason: workflow.ReasonExitCode})
 		cancelled := l.deploy(path, "detect-drift")
 		l.do("POST", path+"/"+cancelled+"/cancel", nil).want(200, nil)
-		// Neither a refresh nor a preview of an update detects drift.
-		l.runUpdate(stack, "refresh", "", false, `{"update":1}`, "succeeded")
+		// A preview of an update does not detect drift, and neither it nor an update ends it.
 		l.runUpdate(stack, "preview", "", true, `{"update":1}`, "succeeded")
+		l.runUpdate(stack, "update", "", false, `{"update":1}`, "succeeded")
 		if got, want := l.driftStatus(stack), (driftStatus{DriftDetected: true, LatestDriftRun: first}); got != want {
 			t.Errorf("after a skipped run: %+v, want %+v", got, want)
 		}
@@ -261,6 +261,23 @@ func TestDriftRuns(t *testing.T) {
 		clean := l.runUpdate(stack, "refresh", "", true, `{"same":3}`, "succeeded")
 		if got := l.driftStatus(stack); got.DriftDetected {
 			t.Errorf("after a detection without drift: %+v", got)
+		}
+
+		// A refresh does not detect drift, but writes what it finds to the state.
+		accepting := "/api/stacks/acme/proj/other"
+		l.runUpdate(accepting, "refresh", "", false, `{"update":1}`, "succeeded")
+		if got := l.driftStatus(accepting); got != (driftStatus{}) {
+			t.Errorf("after a refresh: %+v", got)
+		}
+		l.runUpdate(accepting, "refresh", "", true, `{"update":1}`, "succeeded")
+		for _, status := range []string{"failed", "succeeded"} {
+			if got := l.driftStatus(accepting); !got.DriftDetected {
+				t.Errorf("before a refresh that has %s: %+v", status, got)
+			}
+			l.runUpdate(accepting, "refresh", "", false, `{"update":1}`, status)
+		}
+		if got := l.driftStatus(accepting); got.DriftDetected {
+			t.Errorf("after a refresh that stored what it found: %+v", got)
 		}
 
 		waiting := l.deploy(path, "remediate-drift")

@@ -15,6 +15,7 @@ import (
 	"workflowagent/internal/server/console/auditlog"
 	"workflowagent/internal/server/console/deploy"
 	"workflowagent/internal/server/console/deployment"
+	"workflowagent/internal/server/console/drift"
 	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/forges"
 	"workflowagent/internal/server/console/githubapp"
@@ -34,7 +35,7 @@ import (
 	"workflowagent/internal/server/console/versions"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/deployments/drift"
+	detection "workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/invitations"
@@ -69,7 +70,7 @@ type Deps struct {
 	Search        *search.Service
 	Deployments   *deployments.Service
 	Pools         *pools.Service
-	Drift         *drift.Service
+	Drift         *detection.Service
 	Triggers      *triggers.Service
 	Audit         *audit.Service
 	Activity      *changelog.Service
@@ -96,12 +97,13 @@ func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Invitations: d.Invitations, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
 	heads := stack.Heads{Estate: d.Estate, Deployments: d.Deployments, Pools: d.Pools}
-	stack.Register(site, stack.Deps{Stacks: d.Stacks, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
+	stack.Register(site, stack.Deps{Stacks: d.Stacks, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
+	drift.Register(site, drift.Deps{Heads: heads, Drift: d.Drift, Deployments: d.Deployments, Stacks: d.Stacks, Triggers: d.Triggers})
 	update.Register(site, update.Deps{Stacks: d.Stacks, Deployments: d.Deployments})
 	versions.Register(site, versions.Deps{Heads: heads, Stacks: d.Stacks})
 	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
-	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate})
+	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate, Drift: d.Drift})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
 		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,

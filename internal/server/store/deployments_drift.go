@@ -22,6 +22,7 @@ type DriftRun struct {
 	Status     workflow.Status    `read:"COALESCE(j.status, '')"`
 	Reason     workflow.Reason    `read:"COALESCE(j.reason, '')"`
 	Remediates bool               `read:"COALESCE(b.remediates, 0)"`
+	Cause      *Cause             `read:"COALESCE(j.cause, '')"` // of a failure; nil if it is unknown
 }
 
 const driftDeployment = "operation IN ('detect-drift', 'remediate-drift')"
@@ -80,10 +81,13 @@ func (tx *Tx) LatestDetection(stackID string) (Update, error) {
 		AND status = 'succeeded' AND resource_changes <> '' ORDER BY created_at DESC, id LIMIT 1`, stackID)
 }
 
-// RemediatedAfter reports whether a deployment remediated a stack's drift after a detection.
-func (tx *Tx) RemediatedAfter(detection Update) (bool, error) {
-	n, err := database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM updates u JOIN deployments d ON d.id = u.deployment_id
-		WHERE u.stack_id = $1 AND u.created_at > $2 AND u.kind = 'update' AND u.preview = 0 AND u.status = 'succeeded' AND d.`+driftDeployment,
+// decidesDrift selects the updates after which a stack's resources are as its state: of deployments that put back what
+// is declared, and refreshes, which write what they find to the state.
+const decidesDrift = `updates.preview = 0 AND updates.status = 'succeeded' AND (updates.kind = 'refresh' OR updates.kind = 'update'
+	AND EXISTS (SELECT 1 FROM deployments d WHERE d.id = updates.deployment_id AND d.` + driftDeployment + `))`
+
+// DriftDecided returns the first update after a detection that ended the drift, or [ErrNotFound].
+func (tx *Tx) DriftDecided(detection Update) (Update, error) {
+	return updates.One(tx.Tx, "WHERE updates.stack_id = $1 AND updates.created_at > $2 AND "+decidesDrift+" ORDER BY updates.created_at, updates.id LIMIT 1",
 		detection.StackID, detection.CreatedAt)
-	return n > 0, err
 }

@@ -20,7 +20,7 @@ func fillEstate(postgres bool, where string) string {
 		list, drifted = "STRING_AGG", "json_each_text(CASE WHEN u.resource_changes LIKE '{%%' THEN CAST(u.resource_changes AS JSON) END) c WHERE c.key NOT IN (%s) AND CAST(c.value AS BIGINT) > 0"
 	}
 	drifted = "EXISTS (SELECT 1 FROM " + fmt.Sprintf(drifted, "'"+strings.Join(unchanging, "', '")+"'") + ")"
-	return strings.NewReplacer("LIST(", list+"(", "DRIFTED", drifted, "WRITING", writingOperations, "WHERE SELECTED", where).Replace(fillStatement)
+	return strings.NewReplacer("LIST(", list+"(", "DRIFTED", drifted, "WRITING", writingOperations, "DECIDES", decidesDrift, "WHERE SELECTED", where).Replace(fillStatement)
 }
 
 const fillStatement = `WITH picked AS (SELECT id, org_id, project, name, version, resource_count, active_update FROM stacks WHERE SELECTED),
@@ -71,9 +71,8 @@ SELECT p.id, p.org_id, p.project, p.name, p.version, COALESCE(q.last_version, 0)
 	COALESCE(l.kind, '') AS last_kind, COALESCE(l.deployment, 0) AS last_deployment, COALESCE(l.version, 0) AS last_version, COALESCE(l.result, '') AS last_result,
 	COALESCE(l.requested_by, '') AS last_by, COALESCE(l.requester, '') AS last_who, COALESCE(l.message, '') AS last_message,
 	COALESCE(l.started_at, 0) AS last_started_at, COALESCE(l.ended_at, 0) AS last_ended_at,
-	CASE WHEN x.stack_id IS NULL THEN '' WHEN x.drifted = 0 OR EXISTS (SELECT 1 FROM updates u JOIN deployments d ON d.id = u.deployment_id
-			WHERE u.stack_id = p.id AND u.created_at > x.created_at AND u.kind = 'update' AND u.preview = 0 AND u.status = 'succeeded'
-			AND d.operation IN ('detect-drift', 'remediate-drift')) THEN 'none' ELSE 'found' END AS drift,
+	CASE WHEN x.stack_id IS NULL THEN '' WHEN x.drifted = 0 OR EXISTS (SELECT 1 FROM updates
+			WHERE updates.stack_id = p.id AND updates.created_at > x.created_at AND DECIDES) THEN 'none' ELSE 'found' END AS drift,
 	COALESCE(x.finished_at, 0) AS drift_at, COALESCE(x.resource_changes, '') AS drift_changes,
 	COALESCE(e.runs, '') AS runs,
 	COALESCE(g.tags, '') AS tags,

@@ -237,6 +237,15 @@ func TestEstateOfEarlierVersions(t *testing.T) {
 		db := open()
 		l := newLives(t, db)
 		l.fill()
+		l.update(store.Update{ID: "d1", StackID: "d", Kind: "refresh", Preview: true}, "succeeded", `{"update":1}`)
+		if l.estate("d").Drift != store.DriftFound {
+			t.Error("the preview of a refresh found no drift")
+		}
+		l.update(store.Update{ID: "d2", StackID: "d", Kind: "refresh"}, "failed", `{"update":1}`)
+		if l.estate("d").Drift != store.DriftFound {
+			t.Error("a refresh that failed ended the drift")
+		}
+		l.update(store.Update{ID: "d3", StackID: "d", Kind: "refresh"}, "succeeded", `{"update":1}`)
 		names := []string{"a", "b", "c", "d"}
 		read := func() (list []store.Estate) {
 			for _, name := range names {
@@ -245,6 +254,9 @@ func TestEstateOfEarlierVersions(t *testing.T) {
 			return list
 		}
 		want := read()
+		if want[3].Drift != store.NoDrift {
+			t.Errorf("after a refresh that stored what it found: %+v", want[3])
+		}
 		write(t, db, func(tx *store.Tx) error {
 			for _, statement := range []string{
 				"DELETE FROM estate", "UPDATE updates SET message = ''", "UPDATE jobs SET drift_found = 0", "DELETE FROM goose_db_version WHERE version_id = 670",

@@ -54,11 +54,11 @@ func (tx *Tx) updateStarted(u Update) error {
 
 // updateFinished records in a stack's row how an update has ended. That of a deployment is a part of its run.
 func (tx *Tx) updateFinished(u Update) error {
-	switch {
-	case u.Preview:
+	if u.Preview {
 		return tx.driftDetected(u)
-	case u.DeploymentID != "":
-		return tx.driftRemediated(u)
+	}
+	if err := tx.driftDecided(u); err != nil || u.DeploymentID != "" {
+		return err
 	}
 	result := resultOf(u.Status)
 	return tx.changeEstate(u.StackID, func(e *Estate) {
@@ -97,14 +97,17 @@ func (tx *Tx) driftDetected(u Update) error {
 	})
 }
 
-// driftRemediated records that a deployment has remediated drift.
-func (tx *Tx) driftRemediated(u Update) error {
-	if u.Kind != kindUpdate || u.Status != updateSucceeded {
+// driftDecided records that found drift is gone: a deployment has put back what is declared, or a refresh has written
+// what it found to the state.
+func (tx *Tx) driftDecided(u Update) error {
+	if u.Status != updateSucceeded || u.Kind != kindRefresh && (u.Kind != kindUpdate || u.DeploymentID == "") {
 		return nil
 	}
-	d, err := tx.runOf(u.DeploymentID)
-	if err != nil || d.Operation != workflow.OperationDetectDrift && d.Operation != workflow.OperationRemediateDrift {
-		return err
+	if u.Kind == kindUpdate {
+		d, err := tx.runOf(u.DeploymentID)
+		if err != nil || d.Operation != workflow.OperationDetectDrift && d.Operation != workflow.OperationRemediateDrift {
+			return err
+		}
 	}
 	return tx.changeEstate(u.StackID, func(e *Estate) {
 		if e.Drift == DriftFound {
@@ -121,12 +124,15 @@ func Drifted(changes string) bool {
 		return false
 	}
 	for op, n := range counts {
-		if n > 0 && !slices.Contains(unchanging, op) {
+		if n > 0 && Drifts(op) {
 			return true
 		}
 	}
 	return false
 }
+
+// Drifts reports whether an operation of the engine in a detection stands for a resource that differs from the state.
+func Drifts(op string) bool { return !slices.Contains(unchanging, op) }
 
 // unchanging are the operations of the engine that change nothing.
 var unchanging = []string{"same", "read", "read-discard", "read-replacement"}

@@ -63,15 +63,27 @@ func (s *Service) OfOrg(ctx context.Context, p identity.Principal, f store.OrgSc
 	return o, nil
 }
 
+// stored is what [Purpose] reads of the request of a schedule.
+type stored struct {
+	Operation        string
+	OperationContext struct {
+		Options struct{ RemediateIfDriftDetected, DeleteAfterDestroy bool }
+	}
+}
+
+func requestOf(c store.Schedule) (r stored) {
+	_ = json.Unmarshal([]byte(c.Request), &r) // Create encoded it
+	return r
+}
+
+// Remediates reports whether a schedule puts back the drift that it finds.
+func Remediates(c store.Schedule) bool {
+	return requestOf(c).OperationContext.Options.RemediateIfDriftDetected
+}
+
 // Purpose says what a schedule does.
 func Purpose(c store.Schedule) string {
-	var request struct {
-		Operation        string
-		OperationContext struct {
-			Options struct{ RemediateIfDriftDetected, DeleteAfterDestroy bool }
-		}
-	}
-	_ = json.Unmarshal([]byte(c.Request), &request) // Create encoded it
+	request := requestOf(c)
 	text := strings.ReplaceAll(request.Operation, "-", " ")
 	if c.Kind == store.TTLSchedule {
 		text = "time to live: " + text

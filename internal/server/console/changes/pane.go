@@ -27,6 +27,8 @@ type Pane struct {
 	CreatedFirst, DeletedFirst bool
 	// Old and New are the titles of the values.
 	Old, New string
+	// Refresh reports that the update is a refresh, which finds what happened to resources outside of Pulumi.
+	Refresh bool
 	// Dependents is the number of resources that depend on the resource; 0 if it is unknown.
 	Dependents int
 	History    stacks.Touches
@@ -59,17 +61,16 @@ func Update(v *page.Visit, s *stacks.Service, m Model, u store.Update) (Pane, er
 	if !m.Over || m.Preview {
 		p.New = "planned"
 	}
+	if p.Refresh = stacks.Kind(u.Kind) == stacks.KindRefresh; p.Refresh {
+		p.Old, p.New = "declared", "found"
+	}
 	p.Resume(v.Query)
 	steps, err := s.StepsOf(v.Context(), v.Who, v.Stack, u, m.URN)
 	if err != nil {
 		return p, err
 	}
-	for _, step := range steps[m.URN] {
-		d, err := diff.Of(step)
-		if err != nil {
-			return p, err
-		}
-		p.Steps = append(p.Steps, d)
+	if p.Steps, err = diffsOf(u, steps[m.URN]); err != nil {
+		return p, err
 	}
 	p.order(p.Steps)
 	p.Steps = decisive(p.Steps)
@@ -86,16 +87,25 @@ func (p *Pane) Order(v *page.Visit, s *stacks.Service, u store.Update) error {
 	if err != nil {
 		return err
 	}
-	var list []diff.Diff
-	for _, step := range steps[p.URN] {
-		d, err := diff.Of(step)
+	list, err := diffsOf(u, steps[p.URN])
+	p.order(list)
+	return err
+}
+
+// diffsOf returns the differences of the steps of an update.
+func diffsOf(u store.Update, steps [][]byte) (list []diff.Diff, err error) {
+	of := diff.Of
+	if stacks.Kind(u.Kind) == stacks.KindRefresh {
+		of = diff.OfRefresh
+	}
+	for _, step := range steps {
+		d, err := of(step)
 		if err != nil {
-			return err
+			return list, err
 		}
 		list = append(list, d)
 	}
-	p.order(list)
-	return nil
+	return list, nil
 }
 
 // order reads the order of a replacement from its steps. An absent step says nothing.
@@ -132,6 +142,9 @@ var operationWords = map[string]struct{ done, planned, running, failed string }{
 	versions.OnlySecrets: {"Only the ciphertexts of secrets differ", "", "", ""},
 }
 
+// outside says what a refresh has found, by the operation with which it follows.
+var outside = map[string]string{"update": "Changed outside Pulumi", "delete": "Deleted outside Pulumi"}
+
 // did says what happens to the resource.
 func (p Pane) did(r changes.Row) string {
 	w, known := operationWords[r.Op]
@@ -141,6 +154,8 @@ func (p Pane) did(r changes.Row) string {
 		return "Unchanged"
 	case !known:
 		return cmp.Or(r.Op, status)
+	case p.Refresh && (status == "planned" || status == "succeeded") && outside[r.Op] != "":
+		return outside[r.Op]
 	case status == "failed" && r.State != changes.Failed:
 		return "The engine reported an error"
 	case status == "failed":

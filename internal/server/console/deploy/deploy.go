@@ -10,9 +10,11 @@ import (
 	"strings"
 
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/console/drift"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
+	detection "workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
@@ -28,6 +30,7 @@ type Deps struct {
 	Stacks      *stacks.Service
 	Pools       *pools.Service
 	Estate      *estate.Service
+	Drift       *detection.Service
 }
 
 type pages struct{ Deps }
@@ -53,7 +56,8 @@ type form struct {
 	Last            *estate.Stack // the last run, if it is a deployment; nil without one
 	Pools           []view.Option
 	Outlook         outlook
-	Loss            *loss // what the operation deletes; nil for other operations
+	Loss            *loss        // what a destroy deletes; nil for other operations
+	Found           *drift.Found // the drift that the operation ends; nil without drift, and for other operations
 }
 
 // entered is what the visitor has entered.
@@ -82,10 +86,8 @@ func optionsOf(op workflow.Operation) []option {
 	return slices.DeleteFunc(slices.Clone(options), func(o option) bool { return o.Only != "" && o.Only != op })
 }
 
-// dangerous are the operations that require the stack's name.
-var dangerous = []workflow.Operation{workflow.OperationDestroy, workflow.OperationRemediateDrift}
-
-func (f form) dangerous() bool { return slices.Contains(dangerous, f.Operation) }
+// dangerous reports whether the form requires the stack's name.
+func (f form) dangerous() bool { return f.Operation == workflow.OperationDestroy || f.removes() }
 
 // asks reports whether the form asks where the program is, and saves the answer in the settings of the stack.
 func (f form) asks() bool {
@@ -147,6 +149,9 @@ func (p *pages) page(v *page.Visit, f form) (view.Page, error) {
 	}
 	f.Pools = poolOptions(list, agents, pinned, preset)
 	if f.Outlook, err = p.outlook(v, f, list, agents, cmp.Or(f.Pool, pinned, preset)); err != nil {
+		return view.Page{}, err
+	}
+	if err := p.touches(v, &f); err != nil {
 		return view.Page{}, err
 	}
 	if f.Operation == workflow.OperationDestroy {
@@ -218,9 +223,12 @@ func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
 	if _, err := workflow.ParseOperation(string(f.Operation)); err != nil {
 		return page.Answer{}, fault.Invalid("%s", err)
 	}
+	if err := p.touches(v, &f); err != nil {
+		return page.Answer{}, err
+	}
 	name := v.Stack.Project + "/" + v.Stack.Name
 	if f.dangerous() && f.Confirmed != v.Stack.Name && f.Confirmed != name {
-		f.ConfirmProblem = "Type " + v.Stack.Name + " to confirm that this changes or deletes the resources of " + name + "."
+		f.ConfirmProblem = "Type " + v.Stack.Name + " to confirm " + f.confirms() + " " + name + "."
 		return p.refused(v, f)
 	}
 	if v.Values().Has("repository") {
@@ -240,6 +248,14 @@ func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
 		return p.refused(v, f)
 	}
 	return page.See(page.StackPath(v.Stack, "deployments", strconv.FormatInt(made.Version, 10))), err
+}
+
+// confirms is what the name of the stack confirms.
+func (f form) confirms() string {
+	if f.Operation == workflow.OperationRefresh {
+		return "that resources are removed from the state of"
+	}
+	return "that this changes or deletes the resources of"
 }
 
 func (p *pages) refused(v *page.Visit, f form) (page.Answer, error) {

@@ -9,6 +9,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/holds"
+	"workflowagent/internal/termtext"
 	"workflowagent/internal/words"
 )
 
@@ -147,3 +148,5 @@ func names(list []string, all int) string {
 	}
 	return text
 }
+
+func oneLine(text string) string { return termtext.OneLine(text, 0) }

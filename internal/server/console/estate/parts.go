@@ -56,14 +56,12 @@ func RunPath(org string, s domain.Stack) string {
 // driftWords are what happened to resources outside of pulumi, by the operation with which a refresh follows.
 var driftWords = []struct{ op, word string }{{"update", "changed"}, {"delete", "deleted"}, {"create", "created"}, {"replace", "replaced"}}
 
+// DriftCounts says in short how many resources a detection found changed; "" if that is unknown.
+func DriftCounts(counts map[string]int64) string { return strings.Join(driftParts(counts), ", ") }
+
 // DriftText says what a detection of drift found.
 func DriftText(counts map[string]int64) string {
-	var parts []string
-	for _, w := range driftWords {
-		if n := counts[w.op]; n > 0 {
-			parts = append(parts, words.Number(n)+" "+w.word)
-		}
-	}
+	parts := driftParts(counts)
 	switch len(parts) {
 	case 0:
 		return "The resources differ from the state"
@@ -72,4 +70,13 @@ func DriftText(counts map[string]int64) string {
 	default:
 		return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1] + " outside Pulumi"
 	}
+}
+
+func driftParts(counts map[string]int64) (parts []string) {
+	for _, w := range driftWords {
+		if n := counts[w.op]; n > 0 {
+			parts = append(parts, words.Number(n)+" "+w.word)
+		}
+	}
+	return parts
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/a-h/templ"
 
-	console "workflowagent/internal/server/console/changes"
 	list "workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -97,6 +96,19 @@ func (h Heads) Page(v *page.Visit, tab string) (view.Page, error) {
 	return p, err
 }
 
+// Known is what the head of a stack has read.
+type Known struct {
+	estate.Stack
+	Set     *workflow.Settings // nil without deployment settings
+	Operate bool               // the visitor may start deployments
+}
+
+// Known is [Heads.Page], with what it has read.
+func (h Heads) Known(v *page.Visit, tab string) (view.Page, Known, error) {
+	p, m, err := h.page(v, tab)
+	return p, Known{m.Stack, m.Set, m.Operate}, err
+}
+
 func (h Heads) page(v *page.Visit, tab string) (view.Page, head, error) {
 	st, ctx := v.Stack, v.Context()
 	m := head{St: st, Operate: v.Who.Can(st, identity.Operate)}
@@ -124,8 +136,11 @@ func (h Heads) page(v *page.Visit, tab string) (view.Page, head, error) {
 		o.Actions = actions(m)
 	}
 	for i := range o.Tabs {
-		if tabs[i].Name == Resources && m.Resources > 0 {
+		switch n := m.drifted(); {
+		case tabs[i].Name == Resources && m.Resources > 0:
 			o.Tabs[i].Count = words.Number(m.Resources)
+		case tabs[i].Name == Drift && n > 0:
+			o.Tabs[i].Count = words.Number(n)
 		}
 	}
 	return view.Page{
@@ -161,6 +176,9 @@ func (h head) stateBadge() (kind, text string) {
 		}
 		return "bad", "failed"
 	case estate.Drift:
+		if counts := list.DriftCounts(h.Drifted()); counts != "" {
+			return "warn", "drift: " + counts
+		}
 		return "warn", "drift found"
 	case estate.Running:
 		return "run", "running"
@@ -169,6 +187,18 @@ func (h head) stateBadge() (kind, text string) {
 	default:
 		return "", ""
 	}
+}
+
+// drifted returns the number of resources that differ from the state, or 0 if it is unknown.
+func (h head) drifted() (n int64) {
+	if h.Stack.Drift == store.DriftFound {
+		for op, count := range h.Drifted() {
+			if store.Drifts(op) {
+				n += count
+			}
+		}
+	}
+	return n
 }
 
 // ways are the operations in the menu next to the button Deploy.
@@ -181,7 +211,7 @@ var ways = []struct {
 	{workflow.OperationUpdate, "deploys", "Update…", false},
 	{workflow.OperationRefresh, "revert", "Refresh…", false},
 	{workflow.OperationDetectDrift, "search", "Detect drift…", false},
-	{workflow.OperationRemediateDrift, "s-drift", "Remediate drift…", false},
+	{workflow.OperationRemediateDrift, "s-drift", "Put back drift…", false},
 	{workflow.OperationDestroy, "trash", "Destroy…", true},
 }
 
@@ -201,14 +231,4 @@ func showJSON(raw json.RawMessage) string {
 		return "none"
 	}
 	return valueText(raw)
-}
-
-// totalsOf returns the counts of an update's operations in the form of the CLI.
-func totalsOf(counts string) string {
-	m := estate.Counts(counts)
-	if m == nil {
-		return ""
-	}
-	short, _ := console.Brief(m)
-	return short
 }

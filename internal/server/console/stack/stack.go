@@ -9,7 +9,6 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments/cause"
-	"workflowagent/internal/server/deployments/drift"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
@@ -21,7 +20,6 @@ import (
 // Deps are the services behind the pages.
 type Deps struct {
 	Stacks   *stacks.Service
-	Drift    *drift.Service
 	Triggers *triggers.Service
 	Recovery *recovery.Service
 	Heads
@@ -42,7 +40,6 @@ func Register(site *page.Site, d Deps) {
 	site.View(stack+"/resources", read, p.resources)
 	site.View(stack+"/resource", read, p.resource)
 	site.View(stack+"/resources/{urn}", read, p.resource)
-	site.View(stack+"/drift", read, p.drift)
 }
 
 func (p *pages) overview(v *page.Visit) (view.Page, error) {

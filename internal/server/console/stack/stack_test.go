@@ -268,7 +268,7 @@ func TestReadme(t *testing.T) {
 func TestStackPages(t *testing.T) {
 	f := newFixture(t)
 	for path, want := range map[string]string{
-		f.base + "/drift":                          "Drift detection is not set up",
+		f.base + "/drift":                          "Set up deployments",
 		f.base + "/resources?type=pkg:index:Thing": "1 of 2 resources",
 	} {
 		if got := text(f.page(path).Body); !strings.Contains(got, want) {

@@ -26,11 +26,15 @@ type Run struct {
 
 // Status is what the drift runs of a stack found.
 type Status struct {
-	// Detected reports that the newest detection with a result found drift, and that no deployment
-	// has remediated the drift since.
+	// Detected reports that the newest detection with a result found drift, and that neither a deployment
+	// has put back what is declared nor a refresh has stored what it found since.
 	Detected bool
-	Latest   string // id of the newest run that was not skipped; "" if none exists
-	Running  bool
+	// Detection is the newest detection with a result; nil if none exists.
+	Detection *store.Update
+	// Decided is the update after the detection that ended the drift; nil if none did.
+	Decided *store.Update
+	Latest  string // id of the newest run that was not skipped; "" if none exists
+	Running bool
 }
 
 // Service reads drift runs.
@@ -106,11 +110,18 @@ func (s *Service) Status(ctx context.Context, st store.Stack) (Status, error) {
 		if errors.Is(err, store.ErrNotFound) {
 			return out, nil
 		}
-		if err != nil || !found(latest) {
+		if err != nil {
 			return out, err
 		}
-		remediated, err := tx.RemediatedAfter(latest)
-		out.Detected = !remediated
+		if out.Detection = &latest; !found(latest) {
+			return out, nil
+		}
+		decided, err := tx.DriftDecided(latest)
+		if errors.Is(err, store.ErrNotFound) {
+			out.Detected = true
+			return out, nil
+		}
+		out.Decided = &decided
 		return out, err
 	})
 }

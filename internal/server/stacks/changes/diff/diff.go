@@ -46,6 +46,8 @@ type Diff struct {
 	Changes []Change
 	// More is the number of changes that are left out.
 	More int
+	// Detailed reports that the provider has listed the changes, and so those that replace the resource.
+	Detailed bool
 	// Same are the properties that do not differ, with their values.
 	Same []Property
 }
@@ -103,7 +105,13 @@ func (s *side) outputs() map[string]any {
 }
 
 // Of returns the diff of a step: the member "metadata" of an engine event.
-func Of(metadata []byte) (Diff, error) {
+func Of(metadata []byte) (Diff, error) { return of(metadata, false) }
+
+// OfRefresh is [Of] for a step of a refresh, in which the new values are those that the provider has found. A change
+// replaces the resource if the next update has to replace it to put the old value back.
+func OfRefresh(metadata []byte) (Diff, error) { return of(metadata, true) }
+
+func of(metadata []byte, refresh bool) (Diff, error) {
 	var s step
 	dec := json.NewDecoder(bytes.NewReader(metadata))
 	dec.UseNumber()
@@ -111,9 +119,12 @@ func Of(metadata []byte) (Diff, error) {
 		return Diff{}, fmt.Errorf("decoding a step: %w", err)
 	}
 	c := collector{replace: s.Keys}
-	if len(s.DetailedDiff) > 0 {
-		c.detailed(s)
-	} else {
+	switch {
+	case len(s.DetailedDiff) > 0:
+		c.detailed(s, refresh)
+	case refresh && s.Old != nil && s.New != nil:
+		c.compare("", s.Old.outputs(), s.New.outputs(), 0)
+	default:
 		c.compare("", s.Old.inputs(), s.New.inputs(), 0)
 	}
 	slices.SortStableFunc(c.list, func(a, b Change) int { return order(a) - order(b) })
@@ -121,7 +132,7 @@ func Of(metadata []byte) (Diff, error) {
 	if s.New == nil {
 		props = s.Old.inputs()
 	}
-	return Diff{Op: s.Op, Changes: c.list, More: c.more, Same: c.same(props)}, nil
+	return Diff{Op: s.Op, Changes: c.list, More: c.more, Detailed: len(s.DetailedDiff) > 0, Same: c.same(props)}, nil
 }
 
 // same returns the properties that no change is about.
@@ -181,7 +192,7 @@ func (c *collector) replaces(path string) bool {
 }
 
 // detailed follows the provider's own list of changes.
-func (c *collector) detailed(s step) {
+func (c *collector) detailed(s step, refresh bool) {
 	for _, path := range slices.Sorted(maps.Keys(s.DetailedDiff)) {
 		d := s.DetailedDiff[path]
 		name, replace := strings.CutSuffix(d.Kind, "-replace")
@@ -196,18 +207,22 @@ func (c *collector) detailed(s step) {
 				before = in
 			}
 		}
-		after, known := lookup(s.New.inputs(), keys)
+		after, otherwise := s.New.inputs(), s.New.outputs()
+		if refresh && !d.Input { // the inputs are still the declared ones
+			after, otherwise = otherwise, after
+		}
+		found, known := lookup(after, keys)
 		if !known {
-			after, _ = lookup(s.New.outputs(), keys)
+			found, _ = lookup(otherwise, keys)
 		}
 		if k != Update {
-			c.add(path, k, replace, before, after)
+			c.add(path, k, replace, before, found)
 			continue
 		}
 		from := len(c.list)
-		c.compare(path, before, after, 0)
+		c.compare(path, before, found, 0)
 		if len(c.list) == from { // equal values: a secret, or a difference that only the provider sees
-			c.add(path, Update, replace, before, after)
+			c.add(path, Update, replace, before, found)
 		}
 		for i := from; i < len(c.list); i++ {
 			c.list[i].Replace = c.list[i].Replace || replace

@@ -53,6 +53,37 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestOfRefresh checks that the new values are those that were found, also where a provider leaves the inputs as they are.
+func TestOfRefresh(t *testing.T) {
+	for name, c := range map[string]struct{ step, want string }{
+		"outputs": {
+			`{"op":"update","detailedDiff":{"a":{"diffKind":"update-replace"},"gone":{"diffKind":"delete"},"more":{"diffKind":"add"}},
+			  "old":{"inputs":{"a":1,"gone":2},"outputs":{"a":1,"gone":2}},"new":{"inputs":{"a":1,"gone":2},"outputs":{"a":7,"more":3}}}`,
+			`update! a: 1 → 7; delete gone: 2 → ; add more:  → 3`,
+		},
+		"inputs": {
+			`{"op":"update","detailedDiff":{"a":{"diffKind":"update","inputDiff":true}},
+			  "old":{"inputs":{"a":1},"outputs":{"a":0}},"new":{"inputs":{"a":7},"outputs":{"a":8}}}`,
+			`update a: 1 → 7`,
+		},
+		"without a detailed difference": {
+			`{"op":"update","old":{"inputs":{"a":1},"outputs":{"a":1,"p":` + secret + `}},"new":{"inputs":{"a":1},"outputs":{"a":2,"p":` + secret + `}}}`,
+			`update a: 1 → 2`,
+		},
+		"deleted": {`{"op":"delete","old":{"inputs":{"a":1},"outputs":{"a":1,"arn":"x"}}}`, `delete a: 1 → `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, err := diff.OfRefresh([]byte(c.step))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := words(d); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
 func words(d diff.Diff) string {
 	out := make([]string, 0, len(d.Changes))
 	for _, c := range d.Changes {
