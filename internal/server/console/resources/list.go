@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"workflowagent/internal/server/console/stack"
+	console "workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/inventory"
@@ -297,9 +297,9 @@ func (m *model) kind(e entry) string {
 		return ""
 	}
 	if e.Place < 0 {
-		return stack.ShortType(m.Failed[e.URN].Type)
+		return console.ShortType(m.Failed[e.URN].Type)
 	}
-	return stack.ShortType(m.List.All[e.Place].Type)
+	return console.ShortType(m.List.All[e.Place].Type)
 }
 
 // orders are the orders of the list, as links.

@@ -196,13 +196,13 @@ func (s panel) view() templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if s.Found {
-				templ_7745c5c3_Err = s.facts().Render(ctx, templ_7745c5c3_Buffer)
+			if !s.Found {
+				templ_7745c5c3_Err = s.absent().Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-			} else {
-				templ_7745c5c3_Err = s.absent().Render(ctx, templ_7745c5c3_Buffer)
+			} else if !s.isStack() || !s.Resource.Created.IsZero() {
+				templ_7745c5c3_Err = s.facts().Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -73,6 +73,19 @@ func NewGraph(label string, self Node, left []Node, lefts int, right []Node, rig
 	return g
 }
 
+// box is the part of the plane in which the nodes lie.
+func (g Graph) box() string {
+	top, bottom := g.self.y, g.self.y+nodeHeight
+	for _, n := range g.nodes {
+		top, bottom = min(top, n.y), max(bottom, n.y+nodeHeight)
+	}
+	if g.left > 0 || g.right > 0 {
+		bottom = graphRows
+	}
+	const edge = 8
+	return fmt.Sprintf("0 %d 376 %d", top-edge, bottom-top+2*edge)
+}
+
 // Sentence returns begin and the names of the first [Neighbours] things of a list; "" for an empty one.
 func Sentence(begin string, list []Node, all int) string {
 	if all == 0 {

@@ -1,7 +1,7 @@
 // resource-tree adds buttons that fold the resources below another one. It shows a large tree as a
 // virtual list: it contains the rows near the window, which the server renders, and empty space
 // as high as the others.
-import { element, morph, parseElement } from "./html.js";
+import { element, icon, morph, parseElement } from "./html.js";
 
 const largeTree = 500; // rows
 const margin = 40; // rows that are loaded above and below the window
@@ -48,10 +48,7 @@ class ResourceTree extends HTMLElement {
 
   button(row, show) {
     let button = row.querySelector("button");
-    if (!("parent" in row.dataset)) {
-      button?.remove();
-      return;
-    }
+    if (!("parent" in row.dataset)) return button?.remove();
     if (!button) {
       button = element("button", { type: "button", className: "btn icon" });
       button.addEventListener("click", () => {
@@ -62,7 +59,7 @@ class ResourceTree extends HTMLElement {
       row.append(button);
     }
     const open = !this.folded.has(row.dataset.key);
-    button.textContent = open ? "▾" : "▸";
+    button.replaceChildren(icon(open ? "down" : "right"));
     button.ariaExpanded = String(open);
     button.ariaLabel = "Resources below " + row.querySelector(".nm > :first-child").textContent;
   }

@@ -1,0 +1,122 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"workflowagent/internal/dev/consoletest"
+)
+
+// shop is a stack with resources of many types, on one of which its last update failed.
+func shop(t *testing.T, s *consoletest.Server) (of func(kind, name string) string) {
+	t.Helper()
+	s.Stack("network", "eu-west-1")
+	s.Stack("payments", "prod")
+	of = func(kind, name string) string { return "urn:pulumi:prod::payments::" + kind + "::" + name }
+	root, part := of("pulumi:pulumi:Stack", "payments-prod"), of("acme:index:Charges", "charges")
+	const queue = "aws:sqs/queue:Queue"
+	resources := func(now string) []any {
+		provider := of("pulumi:providers:aws", "default_7_4_0")
+		secret := object{"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "c2VjcmV0"}
+		list := []any{
+			object{"urn": root, "custom": false, "type": "pulumi:pulumi:Stack", "outputs": object{"endpoint": "https://pay.acme.example", "dbPassword": secret, "evil": hostile}},
+			object{"urn": part, "custom": false, "type": "acme:index:Charges", "parent": root},
+			object{"urn": provider, "custom": true, "type": "pulumi:providers:aws", "id": "p", "parent": root},
+			object{"urn": of("pulumi:pulumi:StackReference", "net"), "custom": true, "type": "pulumi:pulumi:StackReference", "id": "acme/network/eu-west-1", "parent": root, "inputs": object{"name": "acme/network/eu-west-1"}},
+		}
+		add := func(kind, name, parent string, more object) {
+			one := object{"urn": of(kind, name), "custom": true, "type": kind, "id": name + "-0f3a99c1d7", "parent": parent, "provider": provider + "::p", "created": now, "modified": now}
+			for k, v := range more {
+				one[k] = v
+			}
+			list = append(list, one)
+		}
+		for _, name := range []string{"charge-queue-dead", "ledger-in-dead", "refunds"} {
+			add(queue, name, part, object{"protect": name == "refunds"})
+		}
+		add(queue, "ledger-in", part, object{"dependencies": []string{of(queue, "ledger-in-dead"), of("pulumi:pulumi:StackReference", "net")},
+			"id": "https://sqs.eu-west-1.amazonaws.com/402940294029/ledger-in", "inputs": object{"delaySeconds": 0, "name": "ledger-in"}, "outputs": object{
+				"arn": "arn:aws:sqs:eu-west-1:402940294029:ledger-in", "delaySeconds": 0, "kmsMasterKeyId": secret, "maxMessageSize": 262144, "messageRetentionSeconds": 345600, "name": "ledger-in",
+				"redrivePolicy": `{ "deadLetterTargetArn": "arn:aws:sqs:eu-west-1:402940294029:ledger-in-dead", "maxReceiveCount": 5, "why": "` + hostile + `" }`,
+				"tags": object{"owner": "payments"}, "visibilityTimeoutSeconds": 30}})
+		add(queue, hostile, of(queue, "ledger-in"), object{"taint": true, "external": true, "dependencies": []string{of(queue, "ledger-in")}})
+		for kind, n := range map[string]int{
+			"aws:iam/rolePolicy:RolePolicy": 38, "aws:iam/role:Role": 29, "aws:lambda/function:Function": 21, "aws:cloudwatch/metricAlarm:MetricAlarm": 14, "kubernetes:apps/v1:Deployment": 9,
+			"aws:rds/clusterInstance:ClusterInstance": 6, "random:index/randomPassword:RandomPassword": 5,
+		} {
+			for i := range n {
+				add(kind, fmt.Sprintf("thing-of-the-shop-%d", i), part, nil)
+			}
+		}
+		return list
+	}
+	step := func(seq int, kind, op, name string) object {
+		return object{"sequence": seq, "timestamp": time.Now().Unix(), kind: object{"metadata": object{"op": op, "urn": of(queue, name), "type": queue}}}
+	}
+	for _, run := range []struct {
+		status string
+		events []any
+	}{
+		{"succeeded", []any{step(0, "resourcePreEvent", "create", "ledger-in"), step(1, "resOutputsEvent", "create", "ledger-in")}},
+		{"failed", []any{step(0, "resourcePreEvent", "create", "charge-queue"), step(1, "resOpFailedEvent", "create", "charge-queue")}},
+	} {
+		path, token := s.BeginUpdate(consoletest.Update{Stack: "payments/prod", Kind: "update"})
+		state := object{"manifest": object{"time": "2026-01-01T00:00:00Z", "magic": "", "version": "v3.0.0"}, "resources": resources(time.Now().Format(time.RFC3339Nano))}
+		for _, call := range []struct {
+			method, path string
+			body         object
+		}{
+			{http.MethodPatch, "/checkpoint", object{"version": 3, "deployment": state}}, {http.MethodPost, "/events/batch", object{"events": run.events}}, {http.MethodPost, "/complete", object{"status": run.status}},
+		} {
+			if status, answer := s.APIAs(token, call.method, path+call.path, call.body, nil); status >= http.StatusMultipleChoices {
+				t.Fatalf("%s: status %d: %s", call.path, status, answer)
+			}
+		}
+	}
+	return of
+}
+
+// TestResources uses the resources of a stack: by type, as a tree, and one of them.
+func TestResources(t *testing.T) {
+	s := consoletest.New(t)
+	of := shop(t, s)
+	tb := newTab(t, s.URL)
+	signIn(tb, s.Token)
+	const page = "/acme/payments/prod/resources"
+	ledger := page + "?urn=" + url.QueryEscape(of("aws:sqs/queue:Queue", "ledger-in"))
+	tb.looks(ledger, "resources")
+	tb.looks(page+"?view=tree&part=neighbours&urn="+url.QueryEscape(of("aws:sqs/queue:Queue", "ledger-in")), "tree")
+	tb.looks(page, "stack")
+	for name, value := range map[string]string{"env": "production", "owner": "team-payments", "tier": "1", "note": hostile} {
+		s.API(http.MethodPost, "/api/stacks/acme/payments/prod/tags", object{"name": name, "value": value}, nil)
+	}
+	tb.looks("/acme/payments/prod", "overview")
+
+	tb.window(page, "light", 1440, 900)
+	if heights := evaluate[[]float64](tb, "[...document.querySelectorAll('.steps .res')].map((r) => r.getBoundingClientRect().height)"); len(heights) < 10 || strings.Trim(fmt.Sprint(heights), "[36 ]") != "" {
+		t.Errorf("the rows are %v high", heights)
+	}
+	tb.click(".steps a[href*='type=aws%3Asqs']")
+	tb.wait("the queues are listed", "[...document.querySelectorAll('.steps .d1 .nm')].some((e) => e.innerText.includes('ledger-in'))")
+	tb.click(".steps .d1 a[href*='charge-queue&'], .steps .d1 a[href$='charge-queue#res']")
+	tb.wait("the resource that failed is explained", "document.querySelector('#res').innerText.includes('the last update failed on it')")
+
+	// A tree folds below its resources.
+	tb.window(page+"?view=tree", "light", 1440, 900)
+	tb.wait("the tree has icons that fold", "document.querySelector('.steps [data-parent] > button svg use')?.getAttribute('href').endsWith('#down')")
+	tb.click(".steps .d1[data-parent] > button")
+	tb.wait("the resources below are folded", "document.querySelector('.steps .d1[data-parent] > button use').getAttribute('href').endsWith('#right') && document.querySelectorAll('.steps .d2[hidden]').length > 50")
+	tb.check()
+
+	// A long value opens.
+	tb.window(ledger, "light", 1440, 900)
+	tb.do("opening a value", chromedp.Evaluate[chromedp.Void]("document.querySelector('.kv details summary').click()"))
+	tb.wait("the value is open", "document.querySelector('.kv details[open] summary').offsetHeight > 30")
+	tb.wait("values are copied", "document.querySelectorAll('.kv copy-text button').length > 5 && document.querySelectorAll('.pane copy-as button').length === 2")
+}
