@@ -44,7 +44,7 @@ func shop(t *testing.T, s *consoletest.Server) (of func(kind, name string) strin
 			"id": "https://sqs.eu-west-1.amazonaws.com/402940294029/ledger-in", "inputs": object{"delaySeconds": 0, "name": "ledger-in"}, "outputs": object{
 				"arn": "arn:aws:sqs:eu-west-1:402940294029:ledger-in", "delaySeconds": 0, "kmsMasterKeyId": secret, "maxMessageSize": 262144, "messageRetentionSeconds": 345600, "name": "ledger-in",
 				"redrivePolicy": `{ "deadLetterTargetArn": "arn:aws:sqs:eu-west-1:402940294029:ledger-in-dead", "maxReceiveCount": 5, "why": "` + hostile + `" }`,
-				"tags": object{"owner": "payments"}, "visibilityTimeoutSeconds": 30}})
+				"tags":          object{"owner": "payments"}, "visibilityTimeoutSeconds": 30}})
 		add(queue, hostile, of(queue, "ledger-in"), object{"taint": true, "external": true, "dependencies": []string{of(queue, "ledger-in")}})
 		for kind, n := range map[string]int{
 			"aws:iam/rolePolicy:RolePolicy": 38, "aws:iam/role:Role": 29, "aws:lambda/function:Function": 21, "aws:cloudwatch/metricAlarm:MetricAlarm": 14, "kubernetes:apps/v1:Deployment": 9,
@@ -114,9 +114,41 @@ func TestResources(t *testing.T) {
 	tb.wait("the resources below are folded", "document.querySelector('.steps .d1[data-parent] > button use').getAttribute('href').endsWith('#right') && document.querySelectorAll('.steps .d2[hidden]').length > 50")
 	tb.check()
 
+	// The list of a page keeps the selected resource in view.
+	tb.window(page+"?view=tree&urn="+url.QueryEscape(of("random:index/randomPassword:RandomPassword", "thing-of-the-shop-4"))+"#res", "light", 1440, 900)
+	tb.wait("the selected row is in the list", "((r, n) => r.top > n.top && r.bottom < n.bottom)(document.querySelector('.steps .res[aria-current]').getBoundingClientRect(), document.querySelector('.steps').getBoundingClientRect())")
+
 	// A long value opens.
 	tb.window(ledger, "light", 1440, 900)
 	tb.do("opening a value", chromedp.Evaluate[chromedp.Void]("document.querySelector('.kv details summary').click()"))
 	tb.wait("the value is open", "document.querySelector('.kv details[open] summary').offsetHeight > 30")
 	tb.wait("values are copied", "document.querySelectorAll('.kv copy-text button').length > 5 && document.querySelectorAll('.pane copy-as button').length === 2")
+
+	// The page follows the stack: its next update succeeds.
+	tb.wait("the resource failed", "[...document.querySelectorAll('.steps .t')].some((e) => e.innerText === 'failed')")
+	s.RunUpdate(consoletest.Update{Stack: "payments/prod", Kind: "update", Result: "succeeded"})
+	tb.wait("no resource is marked", "![...document.querySelectorAll('.steps .t')].some((e) => e.innerText === 'failed')")
+}
+
+// TestResourcesAsDrawn compares the resources of a stack with their drawing.
+func TestResourcesAsDrawn(t *testing.T) {
+	s := consoletest.New(t)
+	of := shop(t, s)
+	drawn, built := newTab(t, site(t)), newTab(t, s.URL)
+	drawn.ignore("favicon")
+	signIn(built, s.Token)
+	for _, width := range []int64{1440, phone} {
+		drawn.window("/drawings/resources.html", "light", width, 900)
+		built.window("/acme/payments/prod/resources?urn="+url.QueryEscape(of("aws:sqs/queue:Queue", "ledger-in")), "light", width, 900)
+		for _, selector := range []string{
+			".filters .inp", ".chip[aria-current]", ".split.tree", ".split.tree .steps", ".steps .d0 .res", ".steps .d1 .res", ".steps .res[aria-current]", ".steps .res .t", ".steps .nm > *",
+			".pane", ".pane .sec h2", ".pane .sec .count", ".pane .btn.small", ".facts", ".facts dt", ".facts dd:not(.mono)", ".facts .lnk", ".tabs.gap", ".tabs.gap a[aria-current]", ".tabs.gap a:not([aria-current])",
+			".kv.wide2", ".kv.wide2 dt", ".kv.wide2 dd span.mono, .kv.wide2 dd.mono",
+		} {
+			script := "(" + styles + ")(" + quote(selector) + ")"
+			if want, got := evaluate[string](drawn, script), evaluate[string](built, script); want != got || got == "missing" {
+				t.Errorf("%d px: %s is\n\t%s\nand in the drawing\n\t%s", width, selector, got, want)
+			}
+		}
+	}
 }

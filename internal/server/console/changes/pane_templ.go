@@ -1350,7 +1350,7 @@ func History(st store.Stack, urn string, h stacks.Touches) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if !h.Complete && h.Oldest > 0 {
+		if !h.Complete && h.Oldest > 1 {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 112, "<p class=\"help2 dim\">Updates before v")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

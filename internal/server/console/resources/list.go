@@ -27,6 +27,8 @@ type entry struct {
 	// Below is the number of resources below it that a tree shows, and Parent reports that they follow, or are folded.
 	Below          int
 	Parent, Folded bool
+	// at is the position in the whole list.
+	at int
 }
 
 const (
@@ -54,6 +56,9 @@ func (m *model) arrange() {
 		m.byChange(show)
 	default:
 		m.byType(show)
+	}
+	for i := range m.entries {
+		m.entries[i].at = i
 	}
 }
 
@@ -207,11 +212,14 @@ func (m *model) key(e entry) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 36)
 }
 
+// rowsAbove is the number of rows that remain above one that was selected in a large list.
+const rowsAbove = 8
+
 // href returns the page with a row selected, or with a type opened or closed.
 func (m *model) href(e entry) string {
-	row := "" // the page with the row remains
-	if m.From > 0 {
-		row = strconv.Itoa(m.From)
+	row := "" // where a large list begins on the page: near the row
+	if at := e.at - rowsAbove; at > 0 && len(m.entries) > wholeList {
+		row = strconv.Itoa(at)
 	}
 	switch {
 	case e.Others > 0:

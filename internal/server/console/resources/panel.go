@@ -258,18 +258,15 @@ func (s *panel) provider() (text string, place int) {
 	}
 	urn := s.Resource.Provider[:at]
 	i := s.List.Find(urn, false)
-	kind := ""
+	kind := provider(s.Resource.Type)
 	if i >= 0 {
-		kind = s.List.All[i].Type
+		kind = strings.TrimPrefix(s.List.All[i].Type, "pulumi:providers:")
 	}
 	label := name(urn)
 	if version, isDefault := strings.CutPrefix(label, "default_"); isDefault {
 		label = "default " + strings.ReplaceAll(version, "_", ".")
 	}
-	if kind = strings.TrimPrefix(kind, "pulumi:providers:"); kind != "" {
-		label = kind + ", " + label
-	}
-	return label, i
+	return kind + ", " + label, i
 }
 
 // ref is the stack for the commands that print its outputs, for the outputs of the stack; "" for others.

@@ -45,7 +45,6 @@ func (p *pages) rows(w http.ResponseWriter, v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	m.From = 0 // the links are those of the page
 	list, total := m.window(from, count, folded)
 	var html bytes.Buffer
 	if err := m.listOf(list).Render(v.Context(), &html); err != nil {
