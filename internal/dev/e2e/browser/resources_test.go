@@ -107,6 +107,12 @@ func TestResources(t *testing.T) {
 	tb.click(".steps .d1 a[href*='charge-queue&'], .steps .d1 a[href$='charge-queue#res']")
 	tb.wait("the resource that failed is explained", "document.querySelector('#res').innerText.includes('the last update failed on it')")
 
+	// The window does not scroll, also with words for screen readers below its end.
+	tb.window(page+"?view=tree&part=neighbours&urn="+url.QueryEscape(of("acme:index:Charges", "charges")), "light", 1440, 900)
+	if over := evaluate[int](tb, "document.documentElement.scrollHeight - innerHeight"); over > 0 {
+		t.Errorf("the page is %d px higher than the window", over)
+	}
+
 	// A tree folds below its resources.
 	tb.window(page+"?view=tree", "light", 1440, 900)
 	tb.wait("the tree has icons that fold", "document.querySelector('.steps [data-parent] > button svg use')?.getAttribute('href').endsWith('#down')")
