@@ -108,7 +108,7 @@ func TestResources(t *testing.T) {
 	tb.wait("the resource that failed is explained", "document.querySelector('#res').innerText.includes('the last update failed on it')")
 
 	// The window does not scroll, also with words for screen readers below its end.
-	tb.window(page+"?view=tree&part=neighbours&urn="+url.QueryEscape(of("acme:index:Charges", "charges")), "light", 1440, 900)
+	tb.window(page+"?view=tree&part=neighbours&urn="+url.QueryEscape(of("aws:sqs/queue:Queue", "ledger-in")), "light", 1440, 600)
 	if over := evaluate[int](tb, "document.documentElement.scrollHeight - innerHeight"); over > 0 {
 		t.Errorf("the page is %d px higher than the window", over)
 	}
