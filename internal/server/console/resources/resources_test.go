@@ -352,13 +352,17 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// BenchmarkPage measures the page of 577 and of 5,000 resources.
+// BenchmarkPage measures the page of 577 and of 5,000 resources, which a hundred updates have changed.
 func BenchmarkPage(b *testing.B) {
 	for _, n := range []int{577, 5000} {
 		s := consoletest.New(b)
 		many(s, n)
+		for range 100 {
+			s.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "update", Result: "succeeded"})
+		}
 		browser := s.SignIn()
-		for _, query := range []string{"", "?view=tree", "?view=changed", "?q=f"} {
+		last := urnOf(fmt.Sprintf("aws:service%d/thing:Thing", (n-2)%10), fmt.Sprintf("resource-%x-of-the-shop", (n-2)*7919))
+		for _, query := range []string{"", "?view=tree", "?view=changed", "?q=f", "?view=tree&part=neighbours&urn=" + url.QueryEscape(last)} {
 			b.Run(fmt.Sprintf("%d%s", n, query), func(b *testing.B) {
 				var took []time.Duration
 				for b.Loop() {

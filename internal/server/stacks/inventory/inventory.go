@@ -13,6 +13,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/rawjson"
+	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/words"
 )
 
@@ -30,8 +31,17 @@ type Resource struct {
 	// Protect, External, Taint and Retain are marks of the engine: it refuses to delete the resource, only reads it, replaces
 	// it in the next update, or forgets it instead of deleting it. Failed reports that its creation was not completed.
 	Protect, External, Taint, Retain, Failed bool
+	// begin and size are where the state has the resource.
+	begin int64
+	size  int
 	// needs are the places of the resources on which it depends.
 	needs []int32
+}
+
+// State is a state, as far as this package reads it.
+type State interface {
+	Pieces(limit int64) iter.Seq2[states.Piece, error]
+	At(begin int64, size int) ([]byte, error)
 }
 
 // List is the resources of a state, in its order. It never changes.
@@ -48,16 +58,17 @@ const (
 	maxURN       = 2 << 10
 )
 
-// Of returns the list of the resources of a state, as JSON objects.
-func Of(resources iter.Seq2[[]byte, error]) (List, error) {
+// Of returns the list of the resources of a state of at most limit bytes.
+func Of(state State, limit int64) (List, error) {
 	var l List
 	var needs [][]string
 	same := map[string]string{} // one text for equal types and providers
-	for raw, err := range resources {
+	for piece, err := range state.Pieces(limit) {
 		if err != nil {
 			return l, err
 		}
-		r, on := read(raw, same)
+		r, on := read(piece.Raw, same)
+		r.begin, r.size = piece.Begin, len(piece.Raw)
 		if r.URN == "" || len(r.URN) > maxURN {
 			continue
 		}
@@ -183,21 +194,28 @@ func (l List) Needs(place int) []int32 { return l.All[place].needs }
 // NeededBy returns the places of the resources that depend on one.
 func (l List) NeededBy(place int) []int32 { return l.users[place] }
 
-// Raw returns the resource at a place of a state, as a JSON object with the ciphertexts of its secrets, or nil.
-func Raw(resources iter.Seq2[[]byte, error], wanted Resource) ([]byte, error) {
-	for raw, err := range resources {
+// Raw returns a resource of a list of a state as a JSON object with the ciphertexts of its secrets, or nil. The state can
+// be a later one than that of the list.
+func Raw(state State, limit int64, wanted Resource) ([]byte, error) {
+	raw, err := state.At(wanted.begin, wanted.size)
+	if err != nil || wanted.is(raw) {
+		return raw, err
+	}
+	for piece, err := range state.Pieces(limit) {
 		if err != nil {
 			return nil, err
 		}
 		// Most resources do not mention the name. A name with escapes is decoded in each.
-		if plain(wanted.Name) && !bytes.Contains(raw, []byte(wanted.Name)) {
-			continue
-		}
-		if text(rawjson.Member(raw, "urn")) == wanted.URN && is(rawjson.Member(raw, "delete")) == wanted.Delete {
-			return raw, nil
+		if (!plain(wanted.Name) || bytes.Contains(piece.Raw, []byte(wanted.Name))) && wanted.is(piece.Raw) {
+			return piece.Raw, nil
 		}
 	}
 	return nil, nil
+}
+
+// is reports whether a text is the resource as a JSON object.
+func (r Resource) is(raw []byte) bool {
+	return json.Valid(raw) && text(rawjson.Member(raw, "urn")) == r.URN && is(rawjson.Member(raw, "delete")) == r.Delete
 }
 
 // plain reports whether a text is the same in JSON.
