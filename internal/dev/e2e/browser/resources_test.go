@@ -2,6 +2,7 @@ package browser
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -32,19 +33,20 @@ func shop(t *testing.T, s *consoletest.Server) (of func(kind, name string) strin
 		}
 		add := func(kind, name, parent string, more object) {
 			one := object{"urn": of(kind, name), "custom": true, "type": kind, "id": name + "-0f3a99c1d7", "parent": parent, "provider": provider + "::p", "created": now, "modified": now}
-			for k, v := range more {
-				one[k] = v
-			}
+			maps.Copy(one, more)
 			list = append(list, one)
 		}
 		for _, name := range []string{"charge-queue-dead", "ledger-in-dead", "refunds"} {
 			add(queue, name, part, object{"protect": name == "refunds"})
 		}
-		add(queue, "ledger-in", part, object{"dependencies": []string{of(queue, "ledger-in-dead"), of("pulumi:pulumi:StackReference", "net")},
-			"id": "https://sqs.eu-west-1.amazonaws.com/402940294029/ledger-in", "inputs": object{"delaySeconds": 0, "name": "ledger-in"}, "outputs": object{
+		add(queue, "ledger-in", part, object{
+			"dependencies": []string{of(queue, "ledger-in-dead"), of("pulumi:pulumi:StackReference", "net")},
+			"id":           "https://sqs.eu-west-1.amazonaws.com/402940294029/ledger-in", "inputs": object{"delaySeconds": 0, "name": "ledger-in"}, "outputs": object{
 				"arn": "arn:aws:sqs:eu-west-1:402940294029:ledger-in", "delaySeconds": 0, "kmsMasterKeyId": secret, "maxMessageSize": 262144, "messageRetentionSeconds": 345600, "name": "ledger-in",
 				"redrivePolicy": `{ "deadLetterTargetArn": "arn:aws:sqs:eu-west-1:402940294029:ledger-in-dead", "maxReceiveCount": 5, "why": "` + hostile + `" }`,
-				"tags":          object{"owner": "payments"}, "visibilityTimeoutSeconds": 30}})
+				"tags":          object{"owner": "payments"}, "visibilityTimeoutSeconds": 30,
+			},
+		})
 		add(queue, hostile, of(queue, "ledger-in"), object{"taint": true, "external": true, "dependencies": []string{of(queue, "ledger-in")}})
 		for kind, n := range map[string]int{
 			"aws:iam/rolePolicy:RolePolicy": 38, "aws:iam/role:Role": 29, "aws:lambda/function:Function": 21, "aws:cloudwatch/metricAlarm:MetricAlarm": 14, "kubernetes:apps/v1:Deployment": 9,

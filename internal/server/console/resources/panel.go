@@ -119,7 +119,7 @@ func (s *panel) children() {
 	}
 	for i, r := range s.List.All {
 		if r.Parent == s.Resource.URN && i != s.Place {
-			s.Children = append(s.Children, place32(i))
+			s.Children = append(s.Children, int32(i))
 		}
 	}
 }
@@ -304,5 +304,3 @@ func (s *panel) marks() (list []string) {
 	}
 	return list
 }
-
-func place32(at int) int32 { return int32(at) } //nolint:gosec // the number of resources is bounded

@@ -962,7 +962,7 @@ func (s panel) near() templ.Component {
 			}
 		} else {
 			if at := s.parent(); at >= 0 {
-				templ_7745c5c3_Err = s.resourceList("Parent", []int32{place32(at)}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = s.resourceList("Parent", []int32{int32(at)}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

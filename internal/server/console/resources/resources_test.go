@@ -101,13 +101,17 @@ func shop(t *testing.T, s *consoletest.Server) {
 				"url": "https://example.com", "dbPassword": secret, hostile: "x", "file": "gnp.\u202eexe",
 			}},
 			m{"urn": provider, "custom": true, "type": "pulumi:providers:aws", "id": "p", "parent": root, "created": first, "modified": first},
-			m{"urn": urnOf(queue, "ledger-in"), "custom": true, "type": queue, "id": "https://sqs.eu-west-1.amazonaws.com/402940294029/ledger-in", "parent": root, "protect": true,
+			m{
+				"urn": urnOf(queue, "ledger-in"), "custom": true, "type": queue, "id": "https://sqs.eu-west-1.amazonaws.com/402940294029/ledger-in", "parent": root, "protect": true,
 				"provider": provider + "::p", "created": first, "modified": now, "dependencies": []string{urnOf(queue, "ledger-dead")},
-				"inputs": m{"delaySeconds": 0, "password": secret}, "outputs": m{"arn": arn, "kmsMasterKeyId": secret, "policy": `{"a": "` + strings.Repeat("long ", 40) + `"}`, "tags": m{"owner": "payments"}}},
+				"inputs": m{"delaySeconds": 0, "password": secret}, "outputs": m{"arn": arn, "kmsMasterKeyId": secret, "policy": `{"a": "` + strings.Repeat("long ", 40) + `"}`, "tags": m{"owner": "payments"}},
+			},
 			m{"urn": urnOf(queue, "ledger-dead"), "custom": true, "type": queue, "id": "dead", "parent": root, "created": first, "modified": first},
 			m{"urn": urnOf(queue, "ledger-dead"), "custom": true, "type": queue, "id": "older", "parent": root, "delete": true},
-			m{"urn": urnOf("pkg:index:Thing", hostile), "custom": true, "type": "pkg:index:Thing", "id": "a\u202eb" + hostile, "parent": urnOf(queue, "ledger-in"), "external": true, "taint": true,
-				"inputs": m{hostile: hostile}, "outputs": m{"arn": `arn:aws:s3:::x"><script>alert(1)</script>`, "link": "javascript:alert(1)"}},
+			m{
+				"urn": urnOf("pkg:index:Thing", hostile), "custom": true, "type": "pkg:index:Thing", "id": "a\u202eb" + hostile, "parent": urnOf(queue, "ledger-in"), "external": true, "taint": true,
+				"inputs": m{hostile: hostile}, "outputs": m{"arn": `arn:aws:s3:::x"><script>alert(1)</script>`, "link": "javascript:alert(1)"},
+			},
 			m{"urn": urnOf("pulumi:pulumi:StackReference", "net"), "custom": true, "type": "pulumi:pulumi:StackReference", "id": "acme/net/eu", "parent": root, "inputs": m{"name": "acme/net/eu"}},
 		}
 	}
@@ -286,8 +290,10 @@ func many(s *consoletest.Server, n int) {
 	for i := range n - 1 {
 		kind := fmt.Sprintf("aws:service%d/thing:Thing", i%10)
 		name := fmt.Sprintf("resource-%x-of-the-shop", i*7919)
-		list = append(list, m{"urn": urnOf(kind, name), "custom": true, "type": kind, "id": "id-" + name, "parent": root, "created": "2026-01-01T00:00:00Z", "modified": "2026-01-01T00:00:00Z",
-			"inputs": m{"name": name, "text": strings.Repeat("input of a resource ", 50)}, "outputs": m{"name": name, "text": strings.Repeat("output of a resource ", 50)}})
+		list = append(list, m{
+			"urn": urnOf(kind, name), "custom": true, "type": kind, "id": "id-" + name, "parent": root, "created": "2026-01-01T00:00:00Z", "modified": "2026-01-01T00:00:00Z",
+			"inputs": m{"name": name, "text": strings.Repeat("input of a resource ", 50)}, "outputs": m{"name": name, "text": strings.Repeat("output of a resource ", 50)},
+		})
 	}
 	s.Stack("web", "prod")
 	s.API(http.MethodPost, "/api/stacks/acme/web/prod/import", m{"version": 3, "deployment": m{"manifest": m{"time": "2026-01-01T00:00:00Z", "magic": "", "version": "v3.0.0"}, "resources": list}}, nil)

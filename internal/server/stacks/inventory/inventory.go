@@ -81,7 +81,7 @@ func Of(state State, limit int64) (List, error) {
 	l.places = make(map[string]int32, len(l.All))
 	for i, r := range l.All {
 		if at, known := l.places[r.URN]; !known || l.All[at].Delete && !r.Delete {
-			l.places[r.URN] = int32(i) //nolint:gosec // the number of resources is bounded
+			l.places[r.URN] = int32(i)
 		}
 	}
 	l.users = make([][]int32, len(l.All))
@@ -92,7 +92,7 @@ func Of(state State, limit int64) (List, error) {
 				continue
 			}
 			l.All[i].needs = append(l.All[i].needs, at)
-			l.users[at] = append(l.users[at], int32(i)) //nolint:gosec // as above
+			l.users[at] = append(l.users[at], int32(i))
 		}
 	}
 	return l, nil
