@@ -49,6 +49,9 @@ func (m *model) arrange() {
 			m.matching++
 		}
 	}
+	if m.URN == "" && m.matching == 1 && len(m.Words) > 0 { // what was searched is found
+		m.Place = slices.Index(show, true)
+	}
 	switch m.Order {
 	case asTree:
 		m.tree(show)

@@ -18,6 +18,8 @@ import (
 	"workflowagent/internal/dev/consoletest"
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 )
 
 func TestMain(m *testing.M) { os.Exit(storetest.Main(m)) }
@@ -74,7 +76,7 @@ func open(t *testing.T, b *consoletest.Browser, query string) (page, words strin
 			t.Errorf("%s contains %q", query, bad)
 		}
 	}
-	for _, found := range regexp.MustCompile(`(?:title|aria-label)="[^"]*\x{202e}[^"]*"`).FindAllString(p.Body, -1) {
+	for _, found := range regexp.MustCompile(`(?:title|aria-label|data-name)="[^"]*\x{202e}[^"]*"`).FindAllString(p.Body, -1) {
 		t.Errorf("%s contains %q", query, found)
 	}
 	return p.Body, text(p.Body)
@@ -98,7 +100,7 @@ func shop(t *testing.T, s *consoletest.Server) {
 		}
 		return []any{
 			m{"urn": root, "custom": false, "type": "pulumi:pulumi:Stack", "created": first, "modified": first, "outputs": m{
-				"url": "https://example.com", "dbPassword": secret, hostile: "x", "file": "gnp.\u202eexe",
+				"url": "https://example.com", "dbPassword": secret, hostile: "x", "file": "gnp.\u202eexe", "\u202eexe.txt": strings.Repeat("long ", 50),
 			}},
 			m{"urn": provider, "custom": true, "type": "pulumi:providers:aws", "id": "p", "parent": root, "created": first, "modified": first},
 			m{
@@ -168,7 +170,7 @@ func TestLists(t *testing.T) {
 			t.Errorf("ledger-in changed last: %s", text(changed))
 		}
 		for query, want := range map[string]string{
-			"?q=ledger+OLDER": "1 of 7 resources pass", "?q=402940294029": "1 of 7", "?provider=aws": "3 of 7", "?q=nowhere": "No resource passes the filters. Show 7 resources",
+			"?q=ledger+OLDER": "1 of 7 resources pass", "?q=older": "Id older", "?q=402940294029": "1 of 7", "?provider=aws": "3 of 7", "?q=nowhere": "No resource passes the filters. Show 7 resources",
 			"?view=tree&q=img": "1 of 7", "?view=tree&q=nowhere": "No resource passes", "?provider=" + url.QueryEscape(hostile): "Provider: " + hostile,
 		} {
 			if _, got := open(t, b, query); !strings.Contains(got, want) {
@@ -186,7 +188,7 @@ func TestPanel(t *testing.T) {
 		of := func(kind, name string) string { return "?urn=" + url.QueryEscape(urnOf(kind, name)) }
 		ledger := of(queue, "ledger-in")
 		for query, want := range map[string][]string{
-			"": {"web-prod", "url", "https://example.com", "••••", hostile, "gnp.\ufffdexe", "Outputs 4", "Inputs 0", "Neighbours 1"},
+			"": {"web-prod", "url", "https://example.com", "••••", hostile, "gnp.\ufffdexe", "Outputs 5", "Inputs 0", "Neighbours 1"},
 			ledger: {
 				"aws:sqs/queue:Queue", "Id https://sqs.eu-west-1", "Provider aws, default 7.4.0", "Created v1 ,", "Changed v2 ,", "admin", "Protected yes", "Parent web-prod",
 				"arn " + arn, "kmsMasterKeyId [secret]", "tags.owner payments", "Outputs 4", "Inputs 2", "Neighbours 3", "Open in AWS",
@@ -281,6 +283,37 @@ func TestEmpty(t *testing.T) {
 	update(t, s, "succeeded", func(string) []any { return nil })
 	if _, got := open(t, b, ""); !strings.Contains(got, "No resources The state of the stack is empty") {
 		t.Errorf("a destroyed stack: %s", got)
+	}
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		_, err := tx.Exec("UPDATE stacks SET state_blob = 'lost'")
+		return err
+	}))
+	if _, got := open(t, b, ""); !strings.Contains(got, "The resources cannot be read") || !strings.Contains(got, "is damaged") {
+		t.Errorf("a damaged state: %s", got)
+	}
+}
+
+// TestTypes shows the first of many types, until all are wanted.
+func TestTypes(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("web", "prod")
+	update(t, s, "succeeded", func(string) []any {
+		list := []any{}
+		for i := range 60 {
+			kind := fmt.Sprintf("pkg:index:Kind%02d", i/2)
+			list = append(list, m{"urn": urnOf(kind, fmt.Sprint("name-", i)), "custom": true, "type": kind, "id": "x"})
+		}
+		return list
+	})
+	b := s.SignIn()
+	page, words := open(t, b, "")
+	if n := strings.Count(page, "aria-expanded="); n != 20 || !strings.Contains(words, "10 other types 20") {
+		t.Errorf("%d types: %s", n, words)
+	}
+	for _, query := range []string{"?all=1", "?type=" + url.QueryEscape("pkg:index:Kind29")} {
+		if _, words := open(t, b, query); !strings.Contains(words, "pkg:Kind29 2") || strings.Contains(words, "other types") {
+			t.Errorf("%s: %s", query, words)
+		}
 	}
 }
 
