@@ -83,14 +83,14 @@ func provider(kind string) string {
 	return name
 }
 
-// lost returns the resources on which the last update failed, that the state lacks and that pass the filters.
-func (m *model) lost() (list []changes.Row) {
+// lost returns the URNs of the resources on which the last update failed, that the state lacks and that pass the filters.
+func (m *model) lost() (list []string) {
 	for urn, r := range m.Failed {
 		if m.List.Find(urn, false) < 0 && m.passes(urn, "", r.Type) {
-			list = append(list, r)
+			list = append(list, urn)
 		}
 	}
-	slices.SortFunc(list, func(a, b changes.Row) int { return cmp.Compare(a.URN, b.URN) })
+	slices.Sort(list)
 	return list
 }
 
@@ -100,16 +100,14 @@ func (m *model) byType(show []bool) {
 		places []int
 		lost   []string
 	}
-	index := map[string]int{}
-	var groups []group
+	index := map[string]*group{}
+	var groups []*group
 	of := func(kind string) *group {
-		at, known := index[kind]
-		if !known {
-			at = len(groups)
-			index[kind] = at
-			groups = append(groups, group{kind: kind})
+		if index[kind] == nil {
+			index[kind] = &group{kind: kind}
+			groups = append(groups, index[kind])
 		}
-		return &groups[at]
+		return index[kind]
 	}
 	for i, r := range m.List.All {
 		if show[i] {
@@ -117,18 +115,18 @@ func (m *model) byType(show []bool) {
 			g.places = append(g.places, i)
 		}
 	}
-	for _, r := range m.lost() {
-		g := of(r.Type)
-		g.lost = append(g.lost, r.URN)
+	for _, urn := range m.lost() {
+		g := of(m.Failed[urn].Type)
+		g.lost = append(g.lost, urn)
 	}
-	slices.SortFunc(groups, func(a, b group) int {
+	slices.SortFunc(groups, func(a, b *group) int {
 		return cmp.Or(cmp.Compare(len(b.places), len(a.places)), cmp.Compare(a.kind, b.kind))
 	})
 	open := m.open()
 	hidden := 0
 	if !m.AllTypes && len(groups) > fewTypes+1 {
 		hidden = len(groups) - fewTypes
-		if slices.ContainsFunc(groups[fewTypes:], func(g group) bool { return g.kind == open }) {
+		if slices.ContainsFunc(groups[fewTypes:], func(g *group) bool { return g.kind == open }) {
 			hidden = 0
 		}
 	}
@@ -174,8 +172,8 @@ func (m *model) byChange(show []bool) {
 		}
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return m.List.All[b].Modified.Compare(m.List.All[a].Modified) })
-	for _, r := range m.lost() {
-		m.entries = append(m.entries, entry{Place: -1, URN: r.URN})
+	for _, urn := range m.lost() {
+		m.entries = append(m.entries, entry{Place: -1, URN: urn})
 	}
 	for _, i := range places {
 		m.entries = append(m.entries, entry{Place: i, URN: m.List.All[i].URN})

@@ -233,12 +233,22 @@ func (s *panel) tabs() []view.Tab {
 
 // update is what the panel says about an update that created or changed the resource.
 type update struct {
-	Name, Href, Who string
-	At              time.Time
+	Did, Name, Href, Who string
+	At                   time.Time
 }
 
-func (s *panel) update(t time.Time) update {
-	u := update{At: t}
+// updates are those that created the resource and that changed it last, as far as the state has their times.
+func (s *panel) updates() (list []update) {
+	for i, at := range []time.Time{s.Resource.Created, s.Resource.Modified} {
+		if !at.IsZero() {
+			list = append(list, s.update([]string{"Created", "Changed"}[i], at))
+		}
+	}
+	return list
+}
+
+func (s *panel) update(did string, t time.Time) update {
+	u := update{Did: did, At: t}
 	e, known := s.Versions.at(t)
 	if !known {
 		return u
@@ -303,4 +313,53 @@ func (s *panel) marks() (list []string) {
 		}
 	}
 	return list
+}
+
+// nearList is a list of neighbours, of which more are left out.
+type nearList struct {
+	title string
+	list  []nearOne
+	more  int
+}
+
+type nearOne struct {
+	mark               mark
+	name, second, href string
+}
+
+// mostNeighbours bounds the neighbours of a list.
+const mostNeighbours = 100
+
+// lists are the neighbours by what they are to the resource.
+func (s *panel) lists() (out []nearList) {
+	add := func(title string, n int, one func(i int) nearOne) {
+		l := nearList{title: title, more: max(0, n-mostNeighbours)}
+		for i := range n - l.more {
+			l.list = append(l.list, one(i))
+		}
+		if n > 0 {
+			out = append(out, l)
+		}
+	}
+	if s.isStack() {
+		for i, title := range []string{"Reads from", "Is read by"} {
+			list := [][]store.Stack{s.Stacks.Up, s.Stacks.Down}[i]
+			add(title, len(list), func(i int) nearOne {
+				return nearOne{mark{Icon: "stacks"}, list[i].Project + "/" + list[i].Name, "", page.StackPath(list[i])}
+			})
+		}
+		return out
+	}
+	var parent []int32
+	if at := s.parent(); at >= 0 {
+		parent = []int32{int32(at)}
+	}
+	for i, title := range []string{"Parent", "Depends on", "Needed by", "Parent of"} {
+		places := [][]int32{parent, s.needs(), s.neededBy(), s.Children}[i]
+		add(title, len(places), func(i int) nearOne {
+			r := s.List.All[places[i]]
+			return nearOne{iconOf(r), r.Name, stack.ShortType(r.Type), s.link(int(places[i]))}
+		})
+	}
+	return out
 }

@@ -2,7 +2,6 @@
 package values
 
 import (
-	"cmp"
 	"maps"
 	"net/url"
 	"regexp"
@@ -46,7 +45,6 @@ func Flat(object []byte) (list []Value, more int) {
 	all, _ := decode(object).(map[string]any)
 	flatten(&list, "", all, 1)
 	list = slices.DeleteFunc(list, func(v Value) bool { return strings.HasPrefix(v.Name, "__") })
-	slices.SortStableFunc(list, func(a, b Value) int { return cmp.Compare(a.Name, b.Name) })
 	more = max(0, len(list)-maxFlat)
 	return list[:len(list)-more], more
 }
