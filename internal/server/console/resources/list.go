@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	console "workflowagent/internal/server/console/changes"
+	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/inventory"
@@ -241,6 +242,12 @@ func (m *model) href(e entry) string {
 type mark struct{ State, Icon, Word string }
 
 func (m *model) mark(e entry) mark {
+	switch {
+	case e.Opened:
+		return mark{Icon: "down"}
+	case e.Kind != "" || e.Others > 0:
+		return mark{Icon: "right"}
+	}
 	if _, failed := m.Failed[e.URN]; failed {
 		return mark{State: view.MarkFailed}
 	}
@@ -294,15 +301,34 @@ func (m *model) version(r inventory.Resource) string {
 	return ""
 }
 
-// name is the name of the resource of a row.
+// name returns the name in a URN.
 func name(urn string) string {
 	_, text := changes.Parts(urn)
 	return text
 }
 
+// name is what a row names, and title is all of it.
+func (m *model) name(e entry) string {
+	switch {
+	case e.Others > 0:
+		return words.Count(e.Others, "other type")
+	case e.Kind != "":
+		return stack.ShortType(e.Kind)
+	default:
+		return name(e.URN)
+	}
+}
+
+func (m *model) title(e entry) string {
+	if e.Kind != "" {
+		return e.Kind
+	}
+	return m.name(e)
+}
+
 // kind is the type that a row names after the resource: none in a list by type.
 func (m *model) kind(e entry) string {
-	if m.Order == byType {
+	if m.Order == byType || e.URN == "" {
 		return ""
 	}
 	if e.Place < 0 {

@@ -231,33 +231,62 @@ func (s *panel) tabs() []view.Tab {
 	return []view.Tab{one("Outputs", outputs, s.NumOutputs), one("Inputs", inputs, s.NumInput), one("History", history, -1), one("Neighbours", neighbours, near)}
 }
 
-// update is what the panel says about an update that created or changed the resource.
-type update struct {
-	Did, Name, Href, Who string
-	At                   time.Time
+// fact is a line of facts: a link, a text, a time and who did it, as far as they are not empty.
+type fact struct {
+	Name, Link, Href, Class, Text, Who string
+	// Title is the whole text, if it can be too long.
+	Title string
+	At    time.Time
+	Mono  bool
 }
 
-// updates are those that created the resource and that changed it last, as far as the state has their times.
-func (s *panel) updates() (list []update) {
-	for i, at := range []time.Time{s.Resource.Created, s.Resource.Modified} {
+// factList is what the panel says about the resource above its parts.
+func (s *panel) factList() (list []fact) {
+	r := s.Resource
+	if r.ID != "" {
+		list = append(list, fact{Name: "Id", Text: r.ID, Title: r.ID, Mono: true})
+	}
+	if text, at := s.provider(); at >= 0 {
+		list = append(list, fact{Name: "Provider", Link: text, Href: s.link(at)})
+	} else if text != "" {
+		list = append(list, fact{Name: "Provider", Text: text})
+	}
+	for i, at := range []time.Time{r.Created, r.Modified} {
 		if !at.IsZero() {
 			list = append(list, s.update([]string{"Created", "Changed"}[i], at))
 		}
 	}
+	if !s.isStack() {
+		list = append(list, fact{Name: "Protected", Text: map[bool]string{true: "yes", false: "no"}[r.Protect]})
+	}
+	if at := s.parent(); at >= 0 {
+		p := s.List.All[at]
+		list = append(list, fact{Name: "Parent", Link: p.Name + " (" + stack.ShortType(p.Type) + ")", Href: s.link(at)})
+	}
+	for _, text := range s.marks() {
+		list = append(list, fact{Name: "Mark", Text: text})
+	}
+	if s.Read != nil {
+		list = append(list, fact{Name: "Reads", Link: s.Read.Project + "/" + s.Read.Name, Href: page.StackPath(*s.Read), Class: "lnk"})
+	}
 	return list
 }
 
-func (s *panel) update(did string, t time.Time) update {
-	u := update{Did: did, At: t}
+// update is the fact that an update created or changed the resource.
+func (s *panel) update(did string, t time.Time) fact {
+	f := fact{Name: did, At: t}
 	e, known := s.Versions.at(t)
 	if !known {
-		return u
+		return f
 	}
-	u.Name, u.Href, u.Who = "v"+strconv.FormatInt(e.Version, 10), console.UpdatePath(s.St, e.Update), e.By.Login
-	if !e.EventsExpired {
-		u.Href = console.ResourceOf(s.St, e.Update, s.Resource.URN)
+	f.Link, f.Class, f.Text, f.Href = "v"+strconv.FormatInt(e.Version, 10), "lnk", ", ", console.ResourceOf(s.St, e.Update, s.Resource.URN)
+	if e.EventsExpired {
+		f.Href = console.UpdatePath(s.St, e.Update)
 	}
-	return u
+	if e.By.Login != "" {
+		f.Who = ", " + e.By.Login
+	}
+	return f
 }
 
 // provider is what the panel says about the provider, with the place of its resource or -1.
