@@ -283,9 +283,7 @@ func (s *panel) update(did string, t time.Time) fact {
 	if e.EventsExpired {
 		f.Href = console.UpdatePath(s.St, e.Update)
 	}
-	if e.By.Login != "" {
-		f.Who = ", " + e.By.Login
-	}
+	f.Who = e.By.Login
 	return f
 }
 
