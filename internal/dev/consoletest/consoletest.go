@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,23 @@ func New(t testing.TB) *Server {
 // At returns a server that the caller runs in another process, with the access token of its administrator. Its pages and
 // its API can be used, but neither its configuration nor its database.
 func At(t testing.TB, url, token string) *Server { return &Server{t: t, URL: url, Token: token} }
+
+// Each runs a test with a server on a database of each engine. Packages that use it must call [storetest.Main].
+func Each(t *testing.T, test func(t *testing.T, s *Server)) {
+	t.Helper()
+	t.Run("sqlite", func(t *testing.T) { test(t, New(t)) })
+	t.Run("postgres", func(t *testing.T) {
+		u := must.Get(url.Parse(storetest.PostgresDSN(t)))(t)
+		settings := map[string]string{}
+		if password, has := u.User.Password(); has { // not in arguments
+			settings["database_password_file"] = filepath.Join(t.TempDir(), "password")
+			must.OK(t, os.WriteFile(settings["database_password_file"], []byte(password), 0o600))
+			u.User = url.User(u.User.Username())
+		}
+		settings["database"] = u.String()
+		test(t, With(t, settings))
+	})
+}
 
 // With is like [New], but it overrides settings of the server by their keys, and the server does the background work
 // that has the names of work.

@@ -25,6 +25,7 @@ import (
 	"workflowagent/internal/server/console/orgsettings"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/palette"
+	"workflowagent/internal/server/console/resources"
 	"workflowagent/internal/server/console/restore"
 	"workflowagent/internal/server/console/runs"
 	"workflowagent/internal/server/console/schedules"
@@ -101,6 +102,7 @@ func New(d Deps) *page.Site {
 	drift.Register(site, drift.Deps{Heads: heads, Drift: d.Drift, Deployments: d.Deployments, Stacks: d.Stacks, Triggers: d.Triggers})
 	update.Register(site, update.Deps{Stacks: d.Stacks, Deployments: d.Deployments})
 	versions.Register(site, versions.Deps{Heads: heads, Stacks: d.Stacks})
+	resources.Register(site, resources.Deps{Heads: heads, Stacks: d.Stacks})
 	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate, Drift: d.Drift})

@@ -80,7 +80,7 @@ var matrixRoutes = map[string][]string{
 	},
 
 	"read": {
-		"GET STACK", "GET STACK/updates", "GET STACK/runs", "GET STACK/runs/compare", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resource",
+		"GET STACK", "GET STACK/updates", "GET STACK/runs", "GET STACK/runs/compare", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resources/rows", "GET STACK/resource", "GET STACK/state",
 		"GET STACK/resources/{urn}", "GET STACK/drift", "GET STACK/deployments", "GET STACK/deployments/{version}",
 		"GET STACK/changes", "GET STACK/changes/rows", "GET STACK/updates/{version}/changes", "GET STACK/previews/{update}/changes", "GET STACK/deployments/{version}/changes",
 		"GET STACK/deployments/{version}/log/find", "GET STACK/deployments/{version}/log/raw", "GET STACK/deployments/{version}/log/{step}",

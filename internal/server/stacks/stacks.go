@@ -44,10 +44,12 @@ type Service struct {
 	reduced *lru.Cache[reduced] // by the id of the update
 	// compared are differences of states, by the keys of both.
 	compared *lru.Cache[compared]
-	quota    *quota.Quota
-	url      string
-	console  links.Console
-	memory   *budget.Budget // of background work; nil means no limit
+	// inventories are the resources of states, by their keys.
+	inventories *lru.Cache[kept]
+	quota       *quota.Quota
+	url         string
+	console     links.Console
+	memory      *budget.Budget // of background work; nil means no limit
 
 	keepDeleted time.Duration
 }
@@ -75,8 +77,8 @@ func New(db *store.DB, o Options) *Service {
 	}
 	return &Service{
 		masks: mask.NewSets(), reduced: lru.New[reduced](keptReducers, keptReducerBytes),
-		compared: lru.New[compared](keptComparisons, keptComparisonBytes),
-		db:       db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
+		compared: lru.New[compared](keptComparisons, keptComparisonBytes), inventories: lru.New[kept](keptInventories, keptInventoryBytes),
+		db: db, log: o.Log, secrets: o.Secrets, states: states.New(db, o.Log, o.Memory), lease: o.Lease, quota: o.Quota,
 		url: o.ExternalURL, console: cmp.Or(o.Console, links.Of(o.ExternalURL)), memory: o.Memory, keepDeleted: o.KeepDeleted,
 	}
 }

@@ -268,8 +268,8 @@ func TestStack(t *testing.T) {
 	tb.window("/acme/payments/prod", "light", 1440, 900)
 	tb.measured(36)
 	tb.top(".note.n-bad .btn", 160)
-	tb.wait("the outputs have buttons that copy them", "document.querySelector('[aria-label=\"Copy queueArn\"]')")
-	outputs := evaluate[map[string]string](tb, `Object.fromEntries([...document.querySelectorAll("section[aria-labelledby=h-out] dt")].map((dt) => [dt.innerText, dt.nextElementSibling.querySelector("span").textContent]))`)
+	tb.wait("the outputs have buttons that copy them", "document.querySelector('[aria-label=\"Copy queueArn\"]') && document.querySelector('[aria-label=\"Copy the command that shows dbPassword\"]')")
+	outputs := evaluate[map[string]string](tb, `Object.fromEntries([...document.querySelectorAll("section[aria-labelledby=h-out] dt")].map((dt) => [dt.innerText, dt.nextElementSibling.querySelector("span:not(.hide)").textContent]))`)
 	for name, want := range map[string]string{
 		"dbPassword": "••••••••", "evil": hostile, "file": "gnp.\ufffdexe", "script": "javascript:alert(1)", "queueArn": "arn:aws:sqs:eu-west-1:402911223344:charges-of-a-long-name",
 	} {

@@ -175,7 +175,7 @@ func TestPages(t *testing.T) {
 		"/{org}/{project}/{stack}/runs":                     {stack + "/runs", stack + "/runs?kind=rename", fresh + "/runs"},
 		"/{org}/{project}/{stack}/updates/{version}":        {stack + "/updates/1", stack + "/updates/1?all=1", stack + "/updates/1?view=diff", stack + "/updates/1?view=timeline", stack + "/updates/1?view=config", stack + "/updates/1?view=environment"},
 		"/{org}/{project}/{stack}/changes":                  {stack + "/changes", stack + "/changes?show=all&same=1", stack + "/changes?columns=1", stack + "/changes?from=1&to=999"},
-		"/{org}/{project}/{stack}/resources":                {stack + "/resources"},
+		"/{org}/{project}/{stack}/resources":                {stack + "/resources", stack + "/resources?view=tree&part=history", stack + "/resources?view=changed&q=nothing&urn=none", stack + "/resources?part=neighbours", fresh + "/resources"},
 		"/{org}/{project}/{stack}/resources/{urn}":          {stack + "/resources/" + url.PathEscape(w.urn(t.Context(), t))},
 		"/{org}/{project}/{stack}/drift":                    {stack + "/drift"},
 		"/{org}/{project}/{stack}/settings":                 {stack + "/settings", fresh + "/settings"},

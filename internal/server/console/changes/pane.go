@@ -324,6 +324,11 @@ func UpdatePath(st store.Stack, u store.Update) string {
 	return page.StackPath(st, "updates", fmt.Sprint(u.Version))
 }
 
+// ResourceOf returns the path of the page with what an update or preview did to a resource.
+func ResourceOf(st store.Stack, u store.Update, urn string) string {
+	return with(UpdatePath(st, u), "urn", urn) + "#diff"
+}
+
 func nameOf(urn string) string {
 	_, name := changes.Parts(urn)
 	return name

@@ -128,6 +128,11 @@ func StackPath(st store.Stack, more ...string) string {
 	return links.Path(append([]string{st.OrgName, st.Project, st.Name}, more...)...)
 }
 
+// ResourcePath returns the path of what the console shows about a resource in the state of a stack.
+func ResourcePath(st store.Stack, urn string) string {
+	return StackPath(st, "resources") + "?urn=" + url.QueryEscape(urn) + "#res"
+}
+
 // StackCrumbs is the path to the pages of a stack, or to a page below it.
 func StackCrumbs(st store.Stack, more ...view.Crumb) []view.Crumb {
 	return append([]view.Crumb{

@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 
@@ -15,7 +14,6 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
-	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/estate"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
@@ -23,10 +21,6 @@ import (
 )
 
 func urlQuery(text string) string { return url.QueryEscape(text) }
-
-func resourcePath(st store.Stack) func(urn string) string {
-	return func(urn string) string { return page.StackPath(st, "resource") + "?urn=" + urlQuery(urn) }
-}
 
 // Heads makes the heads of all pages about a stack.
 type Heads struct {
@@ -221,14 +215,23 @@ func deployPath(st store.Stack, o workflow.Operation) templ.SafeURL {
 
 func starPath(st store.Stack) templ.SafeURL { return view.Href(st.OrgName, "-", "stacks", "star") }
 
-func nameOf(urn string) string {
-	_, name := changes.Parts(urn)
-	return name
+// lockNote is the kind of the notice about a lock.
+func lockNote(state string) string {
+	if state == stacks.LockAlive {
+		return "info"
+	}
+	return "warn"
 }
 
-func showJSON(raw json.RawMessage) string {
-	if len(raw) == 0 {
-		return "none"
+func byName(e stacks.Entry) string { return requester(e.By.Login, e.DeploymentID) }
+
+// requester names who started an update: a user, or one of the other origins.
+func requester(login, deploymentID string) string {
+	switch {
+	case login != "":
+		return login
+	case deploymentID != "":
+		return "a deployment"
 	}
-	return valueText(raw)
+	return "a token"
 }

@@ -20,7 +20,7 @@ func TestHead(t *testing.T) {
 	f.run("update")
 	f.API(http.MethodPost, "/api/stacks/acme/web/prod/tags", m{"name": "owner", "value": hostile}, nil)
 	for path, tab := range map[string]string{
-		"": "Overview", "/resources": "Resources", "/resource?urn=" + url.QueryEscape(urnPrefix+"pulumi:pulumi:Stack::web-prod"): "Resources",
+		"": "Overview", "/resources": "Resources", "/resources?view=tree&urn=" + url.QueryEscape(urnPrefix+"pulumi:pulumi:Stack::web-prod"): "Resources",
 		"/changes": "Changes", "/runs": "Runs", "/runs?kind=preview": "Runs", "/drift": "Drift",
 		"/settings": "Settings", "/settings/schedules": "Settings", "/settings/webhooks": "Settings", "/settings/access": "Settings", "/settings/options": "Settings", "/git": "Settings",
 	} {

@@ -15,6 +15,7 @@ import (
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
 
+	"workflowagent/internal/server/console/values"
 	"workflowagent/internal/server/stacks/changes"
 )
 
@@ -123,10 +124,10 @@ func escapeMarkdown(text string) string {
 }
 
 // readmeOf returns the README among a stack's outputs: the output "readme", unless it is secret.
-func readmeOf(outputs []output) string {
+func readmeOf(outputs []values.Value) string {
 	for _, o := range outputs {
 		if o.Name == "readme" && !o.Secret {
-			return o.Value
+			return o.Text
 		}
 	}
 	return ""

@@ -1,7 +1,10 @@
-// Package stack contains the pages about one stack, with its updates and resources, and the list of deleted stacks.
+// Package stack contains the pages about one stack, with what it contains, and the list of deleted stacks.
 package stack
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -37,9 +40,6 @@ func Register(site *page.Site, d Deps) {
 	site.Action("/{org}/-/stacks/deleted/{deleted}/purge", page.Fresh(page.Admin), p.purge)
 	site.View(stack, read, p.overview)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)
-	site.View(stack+"/resources", read, p.resources)
-	site.View(stack+"/resource", read, p.resource)
-	site.View(stack+"/resources/{urn}", read, p.resource)
 }
 
 func (p *pages) overview(v *page.Visit) (view.Page, error) {
@@ -61,9 +61,11 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if m.Recent, err = p.recent(v); err != nil {
 		return out, err
 	}
-	if m.Graph, err = p.neighbours(v, h.Stack); err != nil {
+	near, err := p.NeighboursOf(v, p.Stacks)
+	if err != nil {
 		return out, err
 	}
+	m.Graph = near.Graph
 	if m.Lock, err = p.Stacks.Lock(ctx, v.Who, v.Stack); err != nil {
 		return out, err
 	}
@@ -104,7 +106,7 @@ type overviewModel struct {
 	Tags     map[string]string
 	Contents state
 	Recent   []run
-	Graph    *graph         // nil without neighbours
+	Graph    *view.Graph    // nil without neighbours
 	Last     *estate.Change // the last run that writes, if it failed
 	Write    bool
 	// Backup is the time of the backup from which the state is, or zero if it is newer.
@@ -152,4 +154,19 @@ func timeToLive(list []store.Schedule) *store.Schedule {
 		}
 	}
 	return first
+}
+
+// systemTags is the beginning of the names of the tags that the pulumi CLI sets.
+const systemTags = "pulumi:"
+
+// tags returns the names of the tags that users set, and of those that the pulumi CLI sets.
+func (m overviewModel) tags() (own, others []string) {
+	for _, name := range slices.Sorted(maps.Keys(m.Tags)) {
+		if strings.HasPrefix(name, systemTags) {
+			others = append(others, name)
+		} else {
+			own = append(own, name)
+		}
+	}
+	return own, others
 }

@@ -243,13 +243,14 @@ func TestSameAsAPI(t *testing.T) {
 			t.Errorf("update %d lacks the status %s", u.Version, u.Result)
 		}
 	}
-	resources := text(f.page(f.base + "/resources").Body)
-	if want := fmt.Sprintf("%d of %d resources", len(state.Deployment.Resources), len(state.Deployment.Resources)); !strings.Contains(resources, want) {
-		t.Errorf("the list of resources lacks %q", want)
+	tree := f.page(f.base + "/resources?view=tree")
+	if n := strings.Count(tree.Body, "data-depth="); n != len(state.Deployment.Resources) {
+		t.Errorf("the tree of resources has %d rows, the API %d", n, len(state.Deployment.Resources))
 	}
 	for _, r := range state.Deployment.Resources {
-		f.page(f.base + "/resource?urn=" + url.QueryEscape(r.URN))
-		f.page(f.base + "/resources/" + url.PathEscape(r.URN))
+		if p := f.page(f.base + "/resources?urn=" + url.QueryEscape(r.URN)); !p.Contains(html.EscapeString(r.URN)) {
+			t.Errorf("the page lacks the resource %s", r.URN)
+		}
 	}
 }
 
@@ -269,7 +270,7 @@ func TestStackPages(t *testing.T) {
 	f := newFixture(t)
 	for path, want := range map[string]string{
 		f.base + "/drift":                          "Set up deployments",
-		f.base + "/resources?type=pkg:index:Thing": "1 of 2 resources",
+		f.base + "/resources?type=pkg:index:Thing": "pkg:Thing 1",
 	} {
 		if got := text(f.page(path).Body); !strings.Contains(got, want) {
 			t.Errorf("%s lacks %q: %s", path, want, got)

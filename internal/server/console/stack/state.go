@@ -3,29 +3,22 @@ package stack
 import (
 	"cmp"
 	"encoding/json"
-	"net/url"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"workflowagent/internal/server/console/page"
-	"workflowagent/internal/server/stacks/changes/diff"
+	"workflowagent/internal/server/console/values"
 	"workflowagent/internal/server/stacks/rawjson"
 )
 
 // state is what the page of a stack shows of its state.
 type state struct {
-	Outputs []output
+	Outputs []values.Value
 	Pending []string // operations that an earlier update has left open
 	Types   []typeCount
 	Root    string // URN of the resource with the outputs
-}
-
-// output is an output of a stack.
-type output struct {
-	Name, Value string
-	Secret      bool
 }
 
 // typeCount is a type of resources and their number.
@@ -52,7 +45,7 @@ func (p *pages) state(v *page.Visit) (state, error) {
 		kind := textOf(rawjson.Member(r, "type"))
 		if kind == stackType {
 			if s.Root == "" {
-				s.Root, s.Outputs = textOf(rawjson.Member(r, "urn")), outputsOf(r)
+				s.Root, s.Outputs = textOf(rawjson.Member(r, "urn")), values.Of(rawjson.Member(r, "outputs"))
 			}
 			continue
 		}
@@ -73,45 +66,9 @@ func textOf(raw []byte) (text string) {
 	return text
 }
 
-func outputsOf(resource []byte) (list []output) {
-	for name, value := range rawjson.Members(rawjson.Member(resource, "outputs")) {
-		var key string
-		if json.Unmarshal([]byte(`"`+name+`"`), &key) != nil {
-			key = name
-		}
-		text := valueText(value)
-		list = append(list, output{Name: key, Value: text, Secret: text == diff.Secret})
-	}
-	slices.SortFunc(list, func(a, b output) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
-// link returns the address that an output is, or "" if it is none of a web page.
-func (o output) link() string {
-	u, err := url.Parse(o.Value)
-	if err != nil || o.Secret || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.ContainsFunc(o.Value, func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' }) {
-		return ""
-	}
-	return o.Value
-}
-
-// short reports whether an output is a name of one line, of which the end says as much as the beginning.
-func (o output) short() bool { return len(o.Value) <= 120 && !strings.ContainsAny(o.Value, " \t\r\n") }
-
 // listed returns the outputs that the page lists: all but the README.
-func (s state) listed() []output {
-	return slices.DeleteFunc(slices.Clone(s.Outputs), func(o output) bool { return o.Name == "readme" && !o.Secret })
-}
-
-// maxTitle bounds the title of an output, in characters.
-const maxTitle = 400
-
-// title returns the beginning of an output.
-func (o output) title() string {
-	if utf8.RuneCountInString(o.Value) <= maxTitle {
-		return o.Value
-	}
-	return string([]rune(o.Value)[:maxTitle]) + "…"
+func (s state) listed() []values.Value {
+	return slices.DeleteFunc(slices.Clone(s.Outputs), func(o values.Value) bool { return o.Name == "readme" && !o.Secret })
 }
 
 // The numbers of outputs and types on the page.
@@ -133,9 +90,9 @@ func (s state) types() (list []typeCount, others, resources int) {
 	return list, others, resources
 }
 
-// shortType returns a type without what its parts repeat: aws:iam/role for aws:iam/role:Role, and random:RandomPassword for
+// ShortType returns a type without what its parts repeat: aws:iam/role for aws:iam/role:Role, and random:RandomPassword for
 // random:index/randomPassword:RandomPassword.
-func shortType(kind string) string {
+func ShortType(kind string) string {
 	parts := strings.SplitN(kind, ":", 3)
 	if len(parts) != 3 {
 		return kind

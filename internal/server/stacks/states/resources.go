@@ -3,6 +3,7 @@ package states
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -17,19 +18,59 @@ import (
 // resource in memory. It reads at most limit bytes, and resources of at most [MaxResource]; more ends with an error.
 func (st Stored) Resources(limit int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
+		for piece, err := range st.Pieces(limit) {
+			if !yield(piece.Raw, err) {
+				return
+			}
+		}
+	}
+}
+
+// Piece is a resource of a state with its place in the decompressed state.
+type Piece struct {
+	Raw   []byte
+	Begin int64
+}
+
+// Pieces is [Stored.Resources] with the places of the resources.
+func (st Stored) Pieces(limit int64) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
 		if st.packed == nil {
 			return
 		}
 		z, err := gzip.NewReader(bytes.NewReader(st.packed))
 		if err != nil {
-			yield(nil, fmt.Errorf("reading a state: %w", err))
+			yield(Piece{}, fmt.Errorf("reading a state: %w", err))
 			return
 		}
 		r := &bounded{r: z, left: limit, limit: limit}
 		if err := (walk{json.NewDecoder(r), r, yield}).state(); err != nil && err != errStopped { //nolint:errorlint // walk does not wrap it
-			yield(nil, fault.While(err, "reading the resources of a state"))
+			yield(Piece{}, fault.While(err, "reading the resources of a state"))
 		}
 	}
+}
+
+// At returns a part of the decompressed state without reading what it contains: [Stored.Pieces] of the same state has
+// found it there. It returns nil if the state is shorter.
+func (st Stored) At(begin int64, size int) ([]byte, error) {
+	if st.packed == nil || size > MaxResource {
+		return nil, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(st.packed))
+	if err != nil {
+		return nil, fmt.Errorf("reading a state: %w", err)
+	}
+	part := make([]byte, size)
+	if _, err = io.CopyN(io.Discard, z, begin); err == nil {
+		_, err = io.ReadFull(z, part)
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading a part of a state: %w", err)
+	}
+	return part, nil
 }
 
 // MaxResource bounds the resources that [Stored.Resources] yields, in bytes.
@@ -60,7 +101,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 type walk struct {
 	*json.Decoder
 	from  *bounded
-	yield func([]byte, error) bool
+	yield func(Piece, error) bool
 }
 
 // errStopped reports that the caller wants no more resources.
@@ -110,7 +151,7 @@ func (w walk) resources() error {
 		if err != nil {
 			return err
 		}
-		if !w.yield(one, nil) {
+		if !w.yield(Piece{one, w.InputOffset() - int64(len(one))}, nil) {
 			return errStopped
 		}
 	}

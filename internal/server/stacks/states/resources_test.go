@@ -46,6 +46,29 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestAt reads resources again at the places at which they were found.
+func TestAt(t *testing.T) {
+	st := storedState(t, `{"version":3, "deployment": {"resources" : [ {"a":"ü"} , {"b": [1, {"c":"]"}] },{} ]}}`)
+	n := 0
+	for piece, err := range st.Pieces(1 << 20) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		if again, err := st.At(piece.Begin, len(piece.Raw)); err != nil || string(again) != string(piece.Raw) {
+			t.Errorf("at %d is %s (%v), not %s", piece.Begin, again, err, piece.Raw)
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d resources", n)
+	}
+	for _, other := range []Stored{st, {}} {
+		if part, err := other.At(60, 1000); part != nil || err != nil {
+			t.Errorf("behind the end is %q (%v)", part, err)
+		}
+	}
+}
+
 // TestResourcesLimit ends with an error at the limit, and stops when the caller does.
 func TestResourcesLimit(t *testing.T) {
 	st := storedState(t, `{"deployment":{"resources":[`+strings.Repeat(`{"a":1},`, 10_000)+`{}]}}`)

@@ -1,11 +1,11 @@
 // resource-tree adds buttons that fold the resources below another one. It shows a large tree as a
 // virtual list: it contains the rows near the window, which the server renders, and empty space
 // as high as the others.
-import { element, morph, parseElement } from "./html.js";
+import { element, icon, morph, parseElement } from "./html.js";
 
 const largeTree = 500; // rows
 const margin = 40; // rows that are loaded above and below the window
-const retry = 2000; // milliseconds
+const retry = 2000; // ms
 
 class ResourceTree extends HTMLElement {
   connectedCallback() {
@@ -14,7 +14,10 @@ class ResourceTree extends HTMLElement {
     this.onChange = (event) => event.detail.id === "changes-rows" && this.changed();
     document.addEventListener("page-changed", this.onChange);
     if (this.total() > largeTree) this.virtualize();
-    else this.decorate();
+    else {
+      this.decorate();
+      this.closest("nav").scrollTop = this.querySelector("li:has([aria-current])")?.offsetTop - 300;
+    }
   }
 
   disconnectedCallback() {
@@ -23,7 +26,7 @@ class ResourceTree extends HTMLElement {
     document.removeEventListener("page-changed", this.onChange);
   }
 
-  total() { return Number(this.querySelector("#changes-rows [data-total]")?.dataset.total ?? 0); }
+  total() { return Number(this.querySelector("[data-total]")?.dataset.total ?? 0); }
 
   changed() {
     if (this.body) this.load();
@@ -34,24 +37,20 @@ class ResourceTree extends HTMLElement {
   decorate() {
     if (this.body) return;
     this.watch.disconnect();
-    const rows = [...this.querySelectorAll("li[data-depth]")];
     let hiddenBelow = Infinity;
-    for (const row of rows) {
+    for (const row of this.querySelectorAll("li[data-depth]")) {
       const depth = Number(row.dataset.depth);
       if (depth <= hiddenBelow) hiddenBelow = Infinity;
       row.hidden = depth > hiddenBelow;
       this.button(row, () => this.decorate());
-      if ("parent" in row.dataset && this.folded.has(row.dataset.key) && hiddenBelow === Infinity) hiddenBelow = depth;
+      if ("parent" in row.dataset && this.folded.has(row.dataset.key) && !row.hidden) hiddenBelow = depth;
     }
     this.watch.observe(this, { childList: true, subtree: true });
   }
 
   button(row, show) {
     let button = row.querySelector("button");
-    if (!("parent" in row.dataset)) {
-      button?.remove();
-      return;
-    }
+    if (!("parent" in row.dataset)) return button?.remove();
     if (!button) {
       button = element("button", { type: "button", className: "btn icon" });
       button.addEventListener("click", () => {
@@ -62,9 +61,9 @@ class ResourceTree extends HTMLElement {
       row.append(button);
     }
     const open = !this.folded.has(row.dataset.key);
-    button.textContent = open ? "▾" : "▸";
+    button.replaceChildren(icon(open ? "down" : "right"));
     button.ariaExpanded = String(open);
-    button.ariaLabel = "Resources below " + row.querySelector(".nm > :first-child").textContent;
+    button.ariaLabel = "Resources below " + row.querySelector(".nm > *").textContent;
   }
 
   virtualize() {
@@ -74,8 +73,7 @@ class ResourceTree extends HTMLElement {
     this.port.tabIndex = 0;
     const list = this.querySelector("#changes-tree");
     list.removeAttribute("id"); // the server changes only the rows of a small tree
-    const rows = [...list.querySelectorAll("li")].slice(0, 2 * margin);
-    this.body = element("ul", {}, ...rows);
+    this.body = element("ul", {}, ...[...list.querySelectorAll("li")].slice(0, 2 * margin));
     this.above = element("div", { ariaHidden: "true" });
     this.below = element("div", { ariaHidden: "true" });
     list.replaceChildren(this.above, this.body, this.below);
@@ -138,7 +136,7 @@ class ResourceTree extends HTMLElement {
     if (chosen) url.searchParams.set("urn", chosen);
     try {
       const answer = await fetch(url, { headers: { Accept: "application/json" } });
-      if (!answer.ok) throw new Error(answer.statusText);
+      if (!answer.ok) throw answer;
       this.show(await answer.json());
     } catch {
       clearTimeout(this.again);

@@ -1,4 +1,4 @@
-package stack
+package values
 
 import (
 	"bytes"
@@ -8,19 +8,25 @@ import (
 	"workflowagent/internal/server/stacks/changes/diff"
 )
 
-// maxValue bounds a shown value, in bytes.
-const maxValue = 16 << 10
-
-// valueText returns a JSON value as text without secrets: strings as they are, embedded JSON and
-// other values indented.
-func valueText(raw []byte) string {
+// decode returns a JSON value without secrets.
+func decode(raw []byte) any {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
-	if dec.Decode(&v) != nil || v == nil {
+	if dec.Decode(&v) != nil {
+		return nil
+	}
+	return diff.Hide(v)
+}
+
+// maxValue bounds a shown value, in bytes.
+const maxValue = 16 << 10
+
+// text returns a value without secrets as text: strings as they are, embedded JSON and other values indented.
+func text(v any) string {
+	if v == nil {
 		return ""
 	}
-	v = diff.Hide(v)
 	text, ok := v.(string)
 	if ok {
 		var embedded any
