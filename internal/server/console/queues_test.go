@@ -132,7 +132,7 @@ func TestQueuesAndPools(t *testing.T) {
 	v.contains("the active list", v.page("/acme/-/deployments"), "web/ dev #1 starts on build-1", "claimed", "1 running, 1 queued", "1 of 150 running", "Queued 1 in the order in which they start")
 	v.contains("the queue", v.page("/acme/-/deployments?status=queued"), "Waiting for deployment #1 of the stack, which is running (update by admin, since", "pool eu")
 	v.contains("the stack's queue", v.page("/acme/web/dev/runs?status=queued"), "Waiting for deployment #1", "Pause the stack")
-	v.contains("the pool with an agent", v.page(pool), "1 of 1 online", "busy", "web/dev #1")
+	v.contains("the pool with an agent", v.page(pool), "1 of 1 online", "busy", "web/ dev #1")
 	v.contains("the home", v.page("/acme"), "Running now", "1 running, 1 queued", "web/ dev starts on build-1", "update: Waiting for deployment #1", "Recent changes", "1 of 1 busy")
 	var details struct {
 		Queue struct {
@@ -239,7 +239,7 @@ func TestDrain(t *testing.T) {
 	if text := v.page(agent); !strings.Contains(text, "Drained by admin") || !strings.Contains(text, "Hand out deployments again") {
 		t.Errorf("the page of a drained agent: %s", text)
 	}
-	if text := v.page("/acme/-/pools/" + pool.ID); !strings.Contains(text, "takes no jobs") || !strings.Contains(text, "they are drained") {
+	if text := v.page("/acme/-/pools/" + pool.ID); !strings.Contains(text, "takes no jobs") || !strings.Contains(text, "All online agents are drained. 1 deployment waits.") {
 		t.Errorf("the page of the pool: %s", text)
 	}
 	ada := &visitor{t, v.server, v.server.SignInWith(v.server.AddUser("ada", "member")), v.url}

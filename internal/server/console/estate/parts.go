@@ -73,3 +73,6 @@ func DriftText(counts map[string]int64) string {
 		return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1] + " outside Pulumi"
 	}
 }
+
+// RunBars shows runs, oldest first, as [Sparkline] does.
+func RunBars(list []store.Run) templ.Component { return sparkline(list) }
