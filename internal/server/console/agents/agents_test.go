@@ -66,7 +66,7 @@ func TestAgent(t *testing.T) {
 			t.Errorf("the facts about the agent lack %q: %s", want, facts)
 		}
 	}
-	if !strings.Contains(now, "web/ dev #1 update") || !p.Contains(`href="`+job.Path+`"`) {
+	if !strings.Contains(now, "web/ dev #1 starting update") || !p.Contains(`href="`+job.Path+`"`) {
 		t.Errorf("the current job is not shown: %s", now)
 	}
 	if !strings.Contains(last, "has finished no deployment") {

@@ -10,8 +10,9 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "time"
 
-// List shows deployments of several stacks as a part of another page.
-func List(label string, rows []Row) templ.Component {
+// List shows deployments of several stacks as a part of another page, under a label. changes is the title of the column that
+// contains their progress or changes.
+func List(label, changes string, rows []Row) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -39,7 +40,7 @@ func List(label string, rows []Row) templ.Component {
 		var templ_7745c5c3_Var2 string
 		templ_7745c5c3_Var2, templ_7745c5c3_Err = templ.ResolveAttributeValue(label)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `runs/part.templ`, Line: 7, Col: 56}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `runs/part.templ`, Line: 8, Col: 56}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ_7745c5c3_Var2)
 		if templ_7745c5c3_Err != nil {
@@ -49,7 +50,7 @@ func List(label string, rows []Row) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = columns("Deployment", "Now, why or message", "Operation", "Where", "Progress").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = columns("Deployment", "Now, why or message", "Operation", "Where", changes).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -58,7 +58,7 @@ func (r Row) ran() time.Duration {
 	return r.Job.EndedAt.Sub(from)
 }
 
-// Now says what a running deployment does.
+// Now says what a running deployment does: its step, or what its client says about it.
 func (r Row) Now() string {
 	if r.State == waiting.StateClaimed {
 		return "starts on " + cmp.Or(r.Job.AgentHostname, "an agent")
@@ -68,7 +68,7 @@ func (r Row) Now() string {
 			return step.Name
 		}
 	}
-	return string(r.Operation)
+	return cmp.Or(r.Message, "starting")
 }
 
 // Share returns how much of the usual time is over, in percent. It is less than 100 until the deployment ends.
