@@ -307,6 +307,40 @@ func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stack
 	return l, fault.While(err, "counting deployments")
 }
 
+// Unended are the numbers of an organization's deployments that have not ended, for the navigation.
+type Unended struct {
+	// Open counts the queued and running deployments that the caller can see, up to OpenLimit of each.
+	Open int64
+	// Paused reports whether all deployments of the organization are paused.
+	Paused bool
+}
+
+// OpenLimit is the number up to which [Service.Open] counts.
+const OpenLimit = 1000
+
+// Open counts the deployments of an organization that have not ended.
+func (s *Service) Open(ctx context.Context, p identity.Principal, orgID string) (w Unended, err error) {
+	if p.Role(orgID) == "" {
+		return w, errNoOrg
+	}
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
+		queue, err := tx.OrgQueue(orgID)
+		if err != nil {
+			return err
+		}
+		w.Paused = queue.Paused
+		for _, stage := range []store.Stage{StageActive, StageQueued} {
+			n, err := tx.CountInStage(store.StageFilter{OrgID: orgID, Reach: p.Reach(orgID), Stage: stage}, OpenLimit)
+			if err != nil {
+				return err
+			}
+			w.Open += n
+		}
+		return nil
+	})
+	return w, fault.While(err, "counting deployments")
+}
+
 // UsedStacks returns stacks of an organization that the caller created or deployed lately.
 func (s *Service) UsedStacks(ctx context.Context, p identity.Principal, orgID string, limit int) ([]store.Stack, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Stack, error) {
