@@ -173,7 +173,7 @@ func TestHome(t *testing.T) {
 	s.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultAgentPoolID": ""}, nil)
 	var pools struct{ AgentPools []struct{ ID string } }
 	s.API(http.MethodGet, "/api/orgs/acme/agent-pools", nil, &pools)
-	s.API(http.MethodPost, "/api/stacks/acme/web/drifted/deployments", m{"operation": "preview", "agentPoolID": pools.AgentPools[0].ID}, nil)
+	s.API(http.MethodPost, "/api/stacks/acme/web/drifted/deployments", m{"operation": "preview", "agentPoolID": pools.AgentPools[len(pools.AgentPools)-1].ID}, nil)
 	b.Post("/acme/-/deployments/pause", nil)
 	if got := text(b.Get("/acme").Body); !strings.Contains(got, "Needs you 8") || !strings.Contains(got, "Home 8 Activity") {
 		t.Errorf("the home and its number differ: %s", got)
