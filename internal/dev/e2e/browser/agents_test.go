@@ -2,6 +2,7 @@ package browser
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -87,6 +88,7 @@ func TestAgents(t *testing.T) {
 	tb.looks(path+"/"+pools["gpu"], "pool-gpu")
 	tb.looks(path+"/"+pools["default"]+"/agents/"+running.AgentID, "agent")
 	tb.looks(path+"/"+pools["default"]+"/agents/agent-f", "agent-drained")
+	tb.looks(path+"/"+pools["default"]+"/agents/"+url.PathEscape(hostile+"\u202e"), "agent-hostile")
 	tb.looks(path+"/"+pools["gpu"]+"/agents/gpu-1", "agent-offline")
 
 	// The queue of a pool moves to another one, whose open page shows it.
