@@ -514,7 +514,7 @@ func agentBody(a agentPage) templ.Component {
 						}
 						return nil
 					})
-					templ_7745c5c3_Err = view.Note("warn").Render(templ.WithChildren(ctx, templ_7745c5c3_Var23), templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Note("info").Render(templ.WithChildren(ctx, templ_7745c5c3_Var23), templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
