@@ -84,12 +84,9 @@ func TestAgents(t *testing.T) {
 	tb.broken("agents")
 	tb.wait("the pool without agents is first", `document.querySelector(".pool h2 a").textContent === "gpu"`)
 	tb.looks(path+"/"+pools["default"], "pool")
-	tb.looks(path+"/"+pools["new"], "pool-new")
 	tb.looks(path+"/"+pools["gpu"], "pool-gpu")
 	tb.looks(path+"/"+pools["default"]+"/agents/"+running.AgentID, "agent")
-	tb.looks(path+"/"+pools["default"]+"/agents/agent-f", "agent-drained")
 	tb.looks(path+"/"+pools["default"]+"/agents/"+url.PathEscape(hostile+"\u202e"), "agent-hostile")
-	tb.looks(path+"/"+pools["gpu"]+"/agents/gpu-1", "agent-offline")
 
 	// The queue of a pool moves to another one, whose open page shows it.
 	other := newTab(t, w.URL)
