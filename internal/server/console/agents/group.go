@@ -3,14 +3,12 @@ package agents
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
-	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
@@ -65,10 +63,6 @@ func (a agentRow) mark() string {
 	return map[string]string{
 		stateOffline: view.MarkNever, stateBusy: view.MarkRunning, stateDrained: view.MarkPaused, stateRefusing: view.MarkWarn, stateFree: view.MarkOK,
 	}[a.state()]
-}
-
-func (a agentRow) jobPath(e store.QueueEntry) string {
-	return links.Path(a.Org, e.Project, e.Stack, "deployments", strconv.FormatInt(e.Version, 10))
 }
 
 // rest says what the agent does beside the first job that is shown.
@@ -146,7 +140,9 @@ func (g group) capacity() string {
 }
 
 // stuck reports whether no agent of the pool takes deployments.
-func (g group) stuck() bool { return g.Slots == 0 && (g.Online > 0 || g.Summary.Agents > 0 || g.Queued > 0) }
+func (g group) stuck() bool {
+	return g.Slots == 0 && (g.Online > 0 || g.Summary.Agents > 0 || g.Queued > 0)
+}
 
 // badge says what is wrong with the pool, or "".
 func (g group) badge() string {

@@ -56,38 +56,6 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// BenchmarkNumbers measures the numbers of the navigation.
-func BenchmarkNumbers(b *testing.B) {
-	for engine, open := range map[string]func(testing.TB) *store.DB{"sqlite": storetest.SQLite, "postgres": storetest.Postgres} {
-		b.Run(engine, func(b *testing.B) {
-			db := open(b)
-			generate(b, db, 10_000, 10)
-			if err := db.Write(b.Context(), scope.Server(), func(tx *store.Tx) error {
-				_, err := tx.Exec("ANALYZE") // as servers and autovacuum do
-				return err
-			}); err != nil {
-				b.Fatal(err)
-			}
-			service := estate.New(db, storetest.Log())
-			for _, role := range []string{identity.RoleAdmin, identity.RoleCollaborator} {
-				b.Run(role, func(b *testing.B) {
-					var times []time.Duration
-					for b.Loop() {
-						began := time.Now()
-						if _, _, err := service.Numbers(b.Context(), principal(role), "org"); err != nil {
-							b.Fatal(err)
-						}
-						times = append(times, time.Since(began))
-					}
-					slices.Sort(times)
-					b.ReportMetric(float64(times[0].Microseconds())/1000, "min-ms")
-					b.ReportMetric(float64(times[len(times)*95/100].Microseconds())/1000, "p95-ms")
-				})
-			}
-		})
-	}
-}
-
 func principal(role string) identity.Principal {
 	return identity.Principal{Kind: identity.KindUser, User: store.User{ID: "user"}, Roles: map[string]string{"org": role}}
 }
