@@ -309,16 +309,16 @@ func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stack
 
 // Unended are the numbers of an organization's deployments that have not ended, for the navigation.
 type Unended struct {
-	// Open counts the queued and running deployments that the caller can see, up to OpenLimit of each.
+	// Open counts the queued and running deployments, up to [OpenLimit].
 	Open int64
 	// Paused reports whether all deployments of the organization are paused.
 	Paused bool
 }
 
 // OpenLimit is the number up to which [Service.Open] counts.
-const OpenLimit = 1000
+const OpenLimit = 100
 
-// Open counts the deployments of an organization that have not ended.
+// Open counts the deployments of an organization that have not ended, for callers who see all stacks.
 func (s *Service) Open(ctx context.Context, p identity.Principal, orgID string) (w Unended, err error) {
 	if p.Role(orgID) == "" {
 		return w, errNoOrg
@@ -329,14 +329,8 @@ func (s *Service) Open(ctx context.Context, p identity.Principal, orgID string) 
 			return err
 		}
 		w.Paused = queue.Paused
-		for _, stage := range []store.Stage{StageActive, StageQueued} {
-			n, err := tx.CountInStage(store.StageFilter{OrgID: orgID, Reach: p.Reach(orgID), Stage: stage}, OpenLimit)
-			if err != nil {
-				return err
-			}
-			w.Open += n
-		}
-		return nil
+		w.Open, err = tx.CountOpenJobs(orgID, p.Reach(orgID), OpenLimit)
+		return err
 	})
 	return w, fault.While(err, "counting deployments")
 }

@@ -25,3 +25,19 @@ func (tx *Tx) EstateNumbers(orgID string, reach Reach, limit int) (n EstateNumbe
 		FROM (SELECT e.rank FROM estate e WHERE e.org_id = $1 ORDER BY e.rank LIMIT %d) r`, RankFailed, RankDrift, RankRunning, limit), orgID)
 	return n, true, err
 }
+
+// CountOpenJobs returns the number of an organization's queued, claimed and running jobs, up to a limit. It is 0 for callers
+// who do not see all stacks of the organization.
+func (tx *Tx) CountOpenJobs(orgID string, reach Reach, limit int) (open int64, err error) {
+	if all, err := tx.reachesAll(orgID, reach); err != nil || !all {
+		return 0, err
+	}
+	for _, stage := range []Stage{Active, Queued} {
+		n, err := database.Scalar[int64](tx.Tx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT j.id FROM jobs j WHERE j.org_id = $1 AND %s LIMIT %d) n", stageConditions[stage], limit), orgID)
+		if err != nil {
+			return 0, err
+		}
+		open += n
+	}
+	return min(open, int64(limit)), nil
+}

@@ -24,23 +24,20 @@ type Counters struct {
 	Invitations *invitations.Service
 }
 
-// Numbers returns the numbers of the navigation. Those of Home and of the stacks are only for users who see all stacks of
-// the organization: every page shows the numbers, so they must be cheap.
+// Numbers returns the numbers of the navigation, for users who see all stacks of the organization. Every page shows them, so
+// they must be cheap: the permissions on each stack are not checked.
 func (c Counters) Numbers(ctx context.Context, who identity.Principal, org store.Organization) (view.Numbers, error) {
 	var n view.Numbers
-	if who.Role(org.ID) == "" {
-		return n, nil
-	}
-	open, err := c.Deployments.Open(ctx, who, org.ID)
-	if err != nil {
-		return n, err
-	}
-	n.Deployments = number(open.Open, deployments.OpenLimit)
 	counted, all, err := c.Estate.Numbers(ctx, who, org.ID)
 	if err != nil || !all {
 		return n, err
 	}
 	n.Stacks = number(counted.All, estate.NumbersLimit)
+	open, err := c.Deployments.Open(ctx, who, org.ID)
+	if err != nil {
+		return n, err
+	}
+	n.Deployments = number(open.Open, deployments.OpenLimit)
 	needed := counted.Attention
 	if open.Paused {
 		needed++
