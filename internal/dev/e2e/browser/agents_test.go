@@ -93,6 +93,7 @@ func TestAgents(t *testing.T) {
 	signIn(other, w.Token)
 	other.open(path + "/" + pools["production"])
 	other.see("No deployment waits for this pool.")
+	other.wait("the pool without agents is counted at Home", `document.querySelector("#nav-home").textContent === "1"`)
 	tb.window(path, "light", 1440, 900)
 	tb.click(".pool .note summary")
 	tb.fill(".pool .note select", pools["production"])
@@ -100,4 +101,8 @@ func TestAgents(t *testing.T) {
 	tb.click(".pool .note form .btn.primary")
 	tb.wait("the page of the other pool opens", `location.pathname.endsWith("`+pools["production"]+`")`)
 	other.wait("the other page shows the queue", `document.querySelectorAll("#queue .row[id]").length === 2`)
+
+	// The numbers of the navigation change on open pages.
+	w.API(http.MethodPost, "/api/stacks/acme/web/prod-ap/deployments", object{"operation": "preview"}, nil)
+	other.wait("the new deployment is counted", `document.querySelector("#nav-deployments").textContent === "5"`)
 }
