@@ -33,6 +33,7 @@ import (
 	"workflowagent/internal/server/certfile"
 	"workflowagent/internal/server/config"
 	"workflowagent/internal/server/console"
+	"workflowagent/internal/server/console/home"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
@@ -190,7 +191,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Estate: list, Search: search.New(s.db),
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
-			Starred: console.Stars(list), Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
+			Starred: console.Stars(list), Numbers: home.Counters{Deployments: service, Pools: poolService, Stacks: s.stacks, Estate: list, Invitations: invited}.Numbers, Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
 		Identity: s.identity, Organizations: s.organizations, SignIn: sessions, Invitations: invited, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Activity: activity.New(s.db, s.logOf("activity")), Server: s.describe(version, backups), Releases: cfg.Releases,

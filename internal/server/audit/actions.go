@@ -34,6 +34,7 @@ const (
 	PoolChanged            Action = "pool.changed"
 	PoolDeleted            Action = "pool.deleted"
 	PoolDefaultSet         Action = "pool.default-changed"
+	PoolQueueMoved         Action = "pool.queue-moved"
 	AgentDrained           Action = "agent.drained"
 	AgentResumed           Action = "agent.resumed"
 	IssuerCreated          Action = "issuer.created"
@@ -96,7 +97,7 @@ const (
 var actions = []Action{
 	OrganizationCreated, OrganizationRenamed, OrganizationDeleted, QuotasSet, DefaultPermissionSet, PulumiVersionSet, UserCreated, UserDisabled, UserEnabled, UserDeleted, UserHandedOver, MemberAdded, MemberRoleChanged, MemberRoleKept, MemberRemoved,
 	InvitationMade, InvitationRevoked, TeamCreated, TeamChanged, TeamDeleted, TokenCreated, TokenRevoked, TokenExchanged,
-	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
+	PoolCreated, PoolChanged, PoolDeleted, PoolDefaultSet, PoolQueueMoved, AgentDrained, AgentResumed, IssuerCreated, IssuerChanged, IssuerPoliciesChanged, IssuerDeleted,
 	WebhookCreated, WebhookChanged, WebhookDeleted, StackCreated, StackRenamed, StackTransferred, StackDeleted, StackRestored, StackPurged,
 	StackOwnerChanged, StackPermissionChanged, StackTagsChanged, StackConfigChanged, StackAnnotated, StateImported, UpdateCancelled,
 	SettingsChanged, SettingsDeleted, ScheduleCreated, ScheduleChanged, SchedulePaused, ScheduleResumed, ScheduleDeleted,

@@ -202,6 +202,9 @@ func (a *auditor) changePools() {
 	a.change(base + "/no-default")
 	a.change(base + "/{pool}/default " + id)
 	a.change(base+"/{pool}/edit "+id, "name", "us")
+	var other struct{ ID string }
+	a.API(http.MethodPost, "/api/orgs/acme/agent-pools", map[string]string{"name": "other"}, &other)
+	a.change(base+"/{pool}/move "+id, "to", other.ID)
 	a.change(base+"/{pool}/tokens "+id, "description", "second")
 	a.change(base + "/{pool}/tokens/{token}/revoke " + id + " " + a.found("/acme/-/pools/"+id, `tokens/([^/"]+)/revoke`))
 	var pool struct{ TokenValue string }

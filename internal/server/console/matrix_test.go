@@ -49,7 +49,7 @@ var matrixRoutes = map[string][]string{
 		"GET /{org}/-/restore", "POST /{org}/-/restore/release", "POST /{org}/-/restore/revoke-tokens",
 		"POST /{org}/-/stacks/deleted/{deleted}/purge",
 		"GET /{org}/-/settings/organization", "POST /{org}/-/settings/organization/rename", "POST /{org}/-/settings/organization/delete",
-		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit",
+		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit", "POST /{org}/-/pools/{pool}/move",
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
 		"POST /{org}/-/pools/{pool}/agents/{agent}/drain", "POST /{org}/-/pools/{pool}/agents/{agent}/resume",
 		"POST /{org}/-/settings/permission", "POST /{org}/-/settings/pulumi-version", "POST /{org}/-/settings/members", "POST /{org}/-/settings/members/{user}/role",

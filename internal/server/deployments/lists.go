@@ -307,6 +307,34 @@ func (s *Service) Queues(ctx context.Context, p identity.Principal, orgID, stack
 	return l, fault.While(err, "counting deployments")
 }
 
+// Unended are the numbers of an organization's deployments that have not ended, for the navigation.
+type Unended struct {
+	// Open counts the queued and running deployments, up to [OpenLimit].
+	Open int64
+	// Paused reports whether all deployments of the organization are paused.
+	Paused bool
+}
+
+// OpenLimit is the number up to which [Service.Open] counts.
+const OpenLimit = 100
+
+// Open counts the deployments of an organization that have not ended, for callers who see all stacks.
+func (s *Service) Open(ctx context.Context, p identity.Principal, orgID string) (w Unended, err error) {
+	if p.Role(orgID) == "" {
+		return w, errNoOrg
+	}
+	err = s.db.Read(ctx, func(tx *store.Tx) error {
+		queue, err := tx.OrgQueue(orgID)
+		if err != nil {
+			return err
+		}
+		w.Paused = queue.Paused
+		w.Open, err = tx.CountOpenJobs(orgID, p.Reach(orgID), OpenLimit)
+		return err
+	})
+	return w, fault.While(err, "counting deployments")
+}
+
 // UsedStacks returns stacks of an organization that the caller created or deployed lately.
 func (s *Service) UsedStacks(ctx context.Context, p identity.Principal, orgID string, limit int) ([]store.Stack, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Stack, error) {
@@ -358,42 +386,4 @@ func (s *Service) cancelQueued(ctx context.Context, tx *store.Tx, p identity.Pri
 		return false, err
 	}
 	return true, s.skip(tx, job, workflow.ReasonCancelled, fmt.Sprintf("Cancelled by %s.", p.Name()), tx.Now())
-}
-
-// AgentWork is what an agent does and has done.
-type AgentWork struct {
-	// Running are the jobs of the agent that the caller can see.
-	Running []store.QueueEntry
-	// Today is the number of jobs that the agent has finished in the last 24 hours.
-	Today int64
-}
-
-// shownWork is the maximum number of running jobs that [Service.Work] returns.
-const shownWork = 500
-
-// Work returns the work of a pool's agents, by the id of the agent.
-func (s *Service) Work(ctx context.Context, p identity.Principal, pool store.AgentPool) (map[string]AgentWork, error) {
-	if !p.CanReadPools(pool.OrgID) {
-		return nil, errNoOrg
-	}
-	out := map[string]AgentWork{}
-	err := s.db.Read(ctx, func(tx *store.Tx) error {
-		running, err := tx.ActiveJobs(pool.OrgID, pool.ID, p.Reach(pool.OrgID), shownWork)
-		if err != nil {
-			return err
-		}
-		for _, r := range running {
-			w := out[r.AgentID]
-			w.Running = append(w.Running, r)
-			out[r.AgentID] = w
-		}
-		done, err := tx.CountJobsByAgent(pool, tx.Now().Add(-24*time.Hour))
-		for id, n := range done {
-			w := out[id]
-			w.Today = n
-			out[id] = w
-		}
-		return err
-	})
-	return out, fault.While(err, "listing the work of agents")
 }

@@ -88,3 +88,13 @@ func summarize(tx *store.Tx, orgID string, list []store.AgentPool) ([]Summary, e
 	}
 	return out, nil
 }
+
+// Silent returns the number of an organization's pools that have work or had agents, and of which no agent is online. It
+// is 0 for callers who may not see the pools.
+func (s *Service) Silent(ctx context.Context, p identity.Principal, orgID string) (int64, error) {
+	if !p.CanReadPools(orgID) {
+		return 0, nil
+	}
+	n, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountSilentPools(orgID, Silence) })
+	return n, fault.While(err, "counting agent pools")
+}

@@ -38,3 +38,12 @@ func (tx *Tx) AllPools(limit int) ([]NamedPool, error) {
 
 // NamedPool identifies a pool to operators.
 type NamedPool struct{ ID, OrgID, Name, OrgName string }
+
+// CountSilentPools returns the number of an organization's pools without an online agent that have work or had agents. See
+// [Tx.Presences] for silence.
+func (tx *Tx) CountSilentPools(orgID string, silence time.Duration) (int64, error) {
+	return database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM agent_pools p WHERE p.org_id = $1
+		AND NOT EXISTS (SELECT 1 FROM pool_agents a WHERE a.pool_id = p.id AND `+online+`)
+		AND (EXISTS (SELECT 1 FROM pool_agents a WHERE a.pool_id = p.id) OR EXISTS (SELECT 1 FROM jobs j WHERE j.pool_id = p.id AND j.status = 'not-started'))`,
+		orgID, tx.Now(), silence)
+}

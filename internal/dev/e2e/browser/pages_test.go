@@ -169,7 +169,7 @@ func TestPages(t *testing.T) {
 		"/{org}/-/stacks":       {"/" + w.org + "/-/stacks", "/" + w.org + "/-/stacks?q=nothing"},
 		"/{org}/-/deployments":  {"/" + w.org + "/-/deployments", "/" + w.org + "/-/deployments?status=bad", "/" + w.org + "/-/deployments?q=nothing", "/" + w.org + "/-/deployments?stack=box/none&initiator=git-push"},
 		"/{org}/-/pools":        {"/" + w.org + "/-/pools"},
-		"/{org}/-/pools/{pool}": {"/" + w.org + "/-/pools/" + w.Pool.ID},
+		"/{org}/-/pools/{pool}": {"/" + w.org + "/-/pools/" + w.Pool.ID, "/" + w.org + "/-/pools/" + w.Pool.ID + "?install=docker"},
 
 		"/{org}/{project}/{stack}":                          {stack},
 		"/{org}/{project}/{stack}/runs":                     {stack + "/runs", stack + "/runs?kind=rename", fresh + "/runs"},

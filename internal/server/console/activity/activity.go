@@ -169,7 +169,7 @@ func (m model) moreText() string {
 			parts = append(parts, text)
 		}
 	}
-	return cmp.Or(strings.Join(parts, ", "), "Filter")
+	return strings.Join(parts, ", ")
 }
 
 func (m model) periods() (string, []view.MenuItem) {

@@ -37,6 +37,7 @@ var phrases = map[audit.Action]string{
 	audit.PoolChanged:            "changed the pool",
 	audit.PoolDeleted:            "deleted the pool",
 	audit.PoolDefaultSet:         "changed the default pool",
+	audit.PoolQueueMoved:         "moved the queue of the pool",
 	audit.AgentDrained:           "drained the agent",
 	audit.AgentResumed:           "resumed the agent",
 	audit.IssuerCreated:          "registered the issuer",

@@ -3,7 +3,10 @@
 package agents
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"time"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -11,7 +14,6 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
-	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
 )
 
@@ -39,6 +41,7 @@ func Register(site *page.Site, d Deps) {
 	site.View(one, page.Member, p.show)
 	site.Action(one+"/default", page.Admin, p.setDefault(true))
 	site.Action(one+"/edit", page.Admin, p.edit)
+	site.Action(one+"/move", page.Admin, p.move)
 	site.Action(one+"/delete", page.Fresh(page.Admin), p.remove)
 	site.Action(one+"/tokens", page.Fresh(page.Admin), p.addToken)
 	site.Action(one+"/tokens/{token}/revoke", page.Admin, p.revoke)
@@ -52,35 +55,88 @@ func poolPath(org, id string, more ...string) string {
 	return links.Path(append([]string{org, "-", "pools", id}, more...)...)
 }
 
-// crumbs is the path to a page below the list of pools.
-func crumbs(v *page.Visit, more ...view.Crumb) []view.Crumb {
-	return append([]view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Agents", Href: links.Path(v.Org.Name, "-", "pools")}}, more...)
-}
-
 // form is the form for a new pool.
 type form struct{ Name, Description, Problem string }
 
 // overview is the page with all pools.
 type overview struct {
 	Org   string
-	Pools []pools.Summary
 	Admin bool
+	All   []pools.Summary
+	Pools []group // of this page
+	Next  string  // address of the next page, or ""
+	First bool    // this is the first page
 	Form  form
 }
 
+const (
+	// shownPools is the number of pools on a page.
+	shownPools = 20
+	// shownOfPool is the number of agents of a pool on the page with all pools.
+	shownOfPool = 10
+)
+
 func (o overview) hasDefault() bool {
-	return slices.ContainsFunc(o.Pools, func(p pools.Summary) bool { return p.Default })
+	return slices.ContainsFunc(o.All, func(p pools.Summary) bool { return p.Default })
+}
+
+func (o overview) counts() string {
+	online := int64(0)
+	for _, p := range o.All {
+		online += p.Online
+	}
+	return words.Count(len(o.All), "pool") + ", " + words.Number(online) + " online"
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) { return p.listPage(v, form{}) }
 
 func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
-	list, err := p.Pools.Summaries(v.Context(), v.Who, v.Org.ID)
+	o := overview{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Form: f}
+	var err error
+	if o.All, err = p.Pools.Summaries(v.Context(), v.Who, v.Org.ID); err != nil {
+		return view.Page{}, err
+	}
+	// Pools without agents come first, because their deployments wait.
+	slices.SortStableFunc(o.All, func(a, b pools.Summary) int { return cmp.Compare(rank(a), rank(b)) })
+	rest := o.All
+	if after := slices.IndexFunc(o.All, func(s pools.Summary) bool { return s.AgentPool.ID == v.Query("after") }); after >= 0 {
+		rest = o.All[after+1:]
+	}
+	o.First = len(rest) == len(o.All)
+	shown := rest[:min(len(rest), shownPools)]
+	if len(shown) < len(rest) {
+		o.Next = links.Path(v.Org.Name, "-", "pools") + "?after=" + shown[len(shown)-1].AgentPool.ID
+	}
+	for _, s := range shown {
+		g := group{Org: v.Org.Name, Admin: o.Admin, Now: time.Now(), Summary: s, Others: others(o.All, s.AgentPool.ID)}
+		if g.Agents, err = p.agentsOf(v, s.AgentPool); err != nil {
+			return view.Page{}, err
+		}
+		o.Pools = append(o.Pools, g)
+	}
 	return view.Page{
-		Title: "Agents", Section: "pools", Bar: &view.Bar{Title: "Agents", Count: words.Count(len(list), "pool")},
-		Body: listBody(overview{v.Org.Name, list, v.Who.CanAdminOrg(v.Org.ID), f}),
-		Live: topics(v),
-	}, err
+		Title: "Agents", Section: "pools", Layout: view.Own, Bar: &view.Bar{Title: "Agents", Count: o.counts(), Actions: listActions(o)},
+		Body: listBody(o), Live: topics(v),
+	}, nil
+}
+
+// rank is the place of a pool in the list.
+func rank(s pools.Summary) int {
+	if s.Online == 0 && s.Queued > 0 {
+		return 0
+	}
+	return 1
+}
+
+// others are the pools to which the queue of a pool can be moved.
+func others(list []pools.Summary, id string) []view.Option {
+	var out []view.Option
+	for _, s := range list {
+		if s.AgentPool.ID != id {
+			out = append(out, view.Option{Value: s.AgentPool.ID, Text: fmt.Sprintf("%s (%s online)", s.Name, words.Number(s.Online))})
+		}
+	}
+	return out
 }
 
 // topics are the notifications that change pages about pools. The jobs of agents follow from those
@@ -101,19 +157,15 @@ func (p *pages) create(v *page.Visit) (page.Answer, error) {
 			return p.listPage(v, f)
 		})
 	}
-	return p.once(v, made.Pool, made.Token), nil
+	return p.once(v, made.Pool.ID, made.Token)
 }
 
 var errGrant = fault.Forbidden("An exchanged token may not change agent pools and their tokens.")
 
-// once is the page that shows a new token.
-func (p *pages) once(v *page.Visit, pool store.AgentPool, token string) page.Answer {
-	return page.Once(view.Page{
-		Title: "Token of " + pool.Name, Section: "pools",
-		Crumbs: crumbs(v, view.Crumb{Text: pool.Name, Href: poolPath(v.Org.Name, pool.ID)}, view.Crumb{Text: "New token"}),
-		Body:   newToken(v.Org.Name, pool, token, p.URL),
-	})
+// once is the page of a pool that shows a new token. An open page does not follow changes, because the token is not
+// shown again.
+func (p *pages) once(v *page.Visit, pool, token string) (page.Answer, error) {
+	shown, err := p.detailPage(v, pool, func(d *detail) { d.NewToken, d.Open = token, true })
+	shown.Live = nil
+	return page.Once(shown), err
 }
-
-// recent is the number of jobs from which the health of an agent is derived.
-const recent = 10

@@ -16,7 +16,7 @@ import (
 var (
 	agentLink = regexp.MustCompile(`href="(/acme/-/pools/[^"]+/agents/[^"]+)"`)
 	poolLink  = regexp.MustCompile(`href="(/acme/-/pools/[0-9a-f-]{36})"`)
-	seen      = regexp.MustCompile(`(?s)<li>\s*seen\s.*?datetime="([^"]+)"`)
+	seen      = regexp.MustCompile(`(?s)seen <local-time><time datetime="([^"]+)"`)
 	tags      = regexp.MustCompile(`(?s)<[^>]*>`)
 )
 
@@ -43,7 +43,7 @@ func TestAgent(t *testing.T) {
 	s.Stack("web", "dev")
 	job := s.StartJob(s.Pool(), "web", "dev")
 	b := s.SignIn()
-	pool := b.Get(found(t, b.Get("/acme/-/pools"), poolLink))
+	pool := b.Get(found(t, b.Get("/acme/-/pools"), poolLink) + "?install=script")
 	for _, want := range []string{"0 stacks name it, and those that name no pool use it", "--ca-certificate-file FILE"} {
 		if text := plain(pool.Body); !strings.Contains(text, want) {
 			t.Errorf("the page of the pool lacks %q: %s", want, text)
@@ -66,7 +66,7 @@ func TestAgent(t *testing.T) {
 			t.Errorf("the facts about the agent lack %q: %s", want, facts)
 		}
 	}
-	if !strings.Contains(now, "web/dev #1 update admin") || !p.Contains(`href="`+job.Path+`"`) {
+	if !strings.Contains(now, "web/ dev #1 starting update") || !p.Contains(`href="`+job.Path+`"`) {
 		t.Errorf("the current job is not shown: %s", now)
 	}
 	if !strings.Contains(last, "has finished no deployment") {
@@ -77,7 +77,7 @@ func TestAgent(t *testing.T) {
 	text = plain(b.Get(path).Body)
 	facts, jobs, _ = strings.Cut(text, " Now ")
 	now, last, _ = strings.Cut(jobs, " Last deployments ")
-	if strings.Contains(facts, "busy") || !strings.Contains(facts, "1 job in 24 h") || !strings.Contains(now, "The agent runs no deployment.") || !strings.Contains(last, "succeeded web/dev #1 update") {
+	if strings.Contains(facts, "busy") || !strings.Contains(facts, "1 job in 24 h") || !strings.Contains(now, "The agent runs no deployment.") || !strings.Contains(last, "succeeded web/ dev #1 ") {
 		t.Errorf("after the job: %s", text)
 	}
 	if p := b.Get(path + "x"); p.Status != http.StatusNotFound {

@@ -4,8 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"workflowagent/internal/server/console/view"
 )
 
 // Way is a way to install an agent.
@@ -27,15 +25,6 @@ const imagePlace = "REGISTRY/customer-managed-workflow-agent:latest"
 
 // OwnAuthority says what agents need if the server's certificate is not of a public authority.
 const OwnAuthority = "If your own authority signed the server's certificate, copy the authority's certificate to the host, and add --ca-certificate-file FILE to configure. docs/private-ca.md describes it, also for pods."
-
-// ways returns the tabs of the ways to install an agent.
-func (d detail) ways() []view.Tab {
-	tabs := make([]view.Tab, len(d.Install))
-	for i, w := range d.Install {
-		tabs[i] = view.Tab{Text: w.Text, Href: "?install=" + w.Name + "#install", Current: w.Name == d.Way}
-	}
-	return tabs
-}
 
 // Ways returns the ways to install an agent for the server with a URL, which serves the releases in a
 // directory, or none if it is "". The first way is for most machines.

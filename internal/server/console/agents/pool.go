@@ -3,7 +3,8 @@ package agents
 import (
 	"cmp"
 	"fmt"
-	"strconv"
+	"net/url"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/console/page"
@@ -14,83 +15,72 @@ import (
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 )
 
 // detail is the page of one pool.
 type detail struct {
-	Org     string
-	Pool    pools.Summary
-	Agents  []agentRow
-	Queue   deployments.Listing
-	Rows    []runs.Row
+	group
+	Shown   []agentRow // agents of this page
+	Next    string     // address of the page with further agents, or ""
+	First   bool       // these are the first agents
+	Rows    []runs.Row // the beginning of the queue
 	Tokens  []store.Token
-	Reasons []string // why nothing is handed out
+	Reasons []string // why nothing is handed out, beside the pool's own state
 	Install []Way
 	Way     string
 	Open    bool // shows the ways to install
-	Admin   bool
+	// NewToken is a token that was made just now, or "".
+	NewToken string
 	// DeleteProblem and EditProblem are the errors of forms.
 	DeleteProblem, EditProblem string
 }
 
-// agentRow is an agent with its work.
-type agentRow struct {
-	pools.Agent
-	deployments.AgentWork
-	Org, Path string
-	// Newer is the version to which the agent can be updated; it can be empty.
-	Newer string
-}
-
-// state is the state of the agent in a word.
-func (a agentRow) state() string {
-	switch {
-	case !a.Online:
-		return "offline"
-	case len(a.Running) > 0:
-		return "busy"
-	case a.Slots == 0, a.Drain != nil:
-		return "draining"
-	default:
-		return "free"
-	}
-}
-
-func (a agentRow) jobPath(e store.QueueEntry) string {
-	return links.Path(a.Org, e.Project, e.Stack, "deployments", strconv.FormatInt(e.Version, 10))
-}
+const (
+	// shownAgents is the number of agents on the page of a pool.
+	shownAgents = 100
+	// shownQueue is the number of queued deployments there.
+	shownQueue = 10
+)
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
-	return p.detailPage(v, func(*detail) {})
+	return p.detailPage(v, v.Param("pool"), func(*detail) {})
 }
 
-func (p *pages) detailPage(v *page.Visit, change func(*detail)) (view.Page, error) {
-	d, err := p.load(v)
+func (p *pages) detailPage(v *page.Visit, id string, change func(*detail)) (view.Page, error) {
+	d, err := p.load(v, id)
 	if err != nil {
 		return view.Page{}, err
 	}
 	change(&d)
 	return view.Page{
-		Title: d.Pool.Name, Section: "pools",
-		Crumbs: crumbs(v, view.Crumb{Text: d.Pool.Name}),
+		Title: d.Name, Section: "pools", Layout: view.Own,
+		Object: &view.Object{Name: d.Name, Badges: badges(d.group), Facts: poolFacts(d), Actions: poolActions(d)},
 		Body:   detailBody(d), Live: topics(v),
 	}, nil
 }
 
-func (p *pages) load(v *page.Visit) (detail, error) {
-	ctx, id := v.Context(), v.Param("pool")
-	d := detail{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Way: cmp.Or(v.Query("install"), "script")}
-	var err error
-	if d.Pool, err = p.Pools.Summary(ctx, v.Who, v.Org.ID, id); err != nil {
+func (p *pages) load(v *page.Visit, id string) (detail, error) {
+	ctx := v.Context()
+	d := detail{group: group{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Now: time.Now()}, Way: cmp.Or(v.Query("install"), "script")}
+	all, err := p.Pools.Summaries(ctx, v.Who, v.Org.ID)
+	if err != nil {
 		return d, err
 	}
-	if d.Agents, err = p.agentsOf(v, d.Pool.AgentPool); err != nil {
+	at := slices.IndexFunc(all, func(s pools.Summary) bool { return s.AgentPool.ID == id })
+	if at < 0 {
+		return d, fault.NotFound("agent pool '%s' not found", id)
+	}
+	d.Summary, d.Others = all[at], others(all, id)
+	if d.Agents, err = p.agentsOf(v, d.AgentPool); err != nil {
 		return d, err
 	}
-	if d.Queue, err = p.Deployments.Page(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageQueued, PoolID: id, Limit: shownQueue}); err != nil {
+	d.page(v.Query("after"))
+	queue, err := p.Deployments.Page(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageQueued, PoolID: id, Limit: shownQueue})
+	if err != nil {
 		return d, err
 	}
-	d.Rows = runs.Rows(v.Org.Name, d.Queue, nil)
+	d.Rows = runs.Rows(v.Org.Name, queue, nil)
 	if d.Tokens, err = p.Pools.Tokens(ctx, v.Org.ID, id); err != nil { // shown only to administrators
 		return d, err
 	}
@@ -103,37 +93,22 @@ func (p *pages) load(v *page.Visit) (detail, error) {
 	return d, nil
 }
 
-// shownQueue is the number of queued deployments on the page of a pool.
-const shownQueue = 10
-
-func (p *pages) agentsOf(v *page.Visit, pool store.AgentPool) ([]agentRow, error) {
-	known, err := p.Pools.Get(v.Context(), v.Org.ID, pool.ID)
-	if err != nil {
-		return nil, err
+// page selects the agents after the one with an id, or the first ones.
+func (d *detail) page(after string) {
+	rest := d.Agents
+	if i := slices.IndexFunc(rest, func(a agentRow) bool { return a.AgentID == after }); i >= 0 {
+		rest = rest[i+1:]
 	}
-	work, err := p.Deployments.Work(v.Context(), v.Who, pool)
-	if err != nil {
-		return nil, err
+	d.First, d.Shown = len(rest) == len(d.Agents), rest[:min(len(rest), shownAgents)]
+	if len(d.Shown) < len(rest) {
+		d.Next = poolPath(d.Org, d.AgentPool.ID) + "?after=" + url.QueryEscape(d.Shown[len(d.Shown)-1].AgentID)
 	}
-	var online, others []agentRow
-	for _, a := range known.Agents {
-		row := agentRow{Agent: a, AgentWork: work[a.AgentID], Org: v.Org.Name, Path: poolPath(v.Org.Name, pool.ID, "agents", a.AgentID)}
-		if pools.Older(a.Version, p.Server.Version) {
-			row.Newer = p.Server.Version
-		}
-		if a.Online {
-			online = append(online, row)
-		} else {
-			others = append(others, row)
-		}
-	}
-	return append(online, others...), nil
 }
 
-// reasons returns why queued deployments of a pool are not handed out, in sentences.
+// reasons returns why queued deployments of a pool are not handed out although an agent could take them, in sentences.
 func reasons(d detail, load deployments.Queues) []string {
 	var out []string
-	if len(d.Tokens) == 0 && !d.Pool.BuiltIn {
+	if len(d.Tokens) == 0 && !d.BuiltIn {
 		out = append(out, "The pool has no token, so no agent can connect. Create a token below.")
 	}
 	if load.Org.Paused {
@@ -142,15 +117,24 @@ func reasons(d detail, load deployments.Queues) []string {
 	if load.Active >= load.Cap {
 		out = append(out, fmt.Sprintf("The organization has reached its limit of %d active deployments.", load.Cap))
 	}
-	switch {
-	case d.Pool.Online == 0 && len(d.Agents) > 0:
-		out = append(out, "No agent is online. Check the agents below on their hosts with: customer-managed-workflow-agent doctor")
-	case d.Pool.Online > 0 && d.Pool.Slots == 0:
-		out = append(out, "The online agents get no deployments: they are drained, or cannot start jobs.")
-	case d.Pool.Online > 0 && d.Pool.Queued > 0 && d.Pool.Free() == 0:
+	if d.Slots > 0 && d.Queued > 0 && d.free() == 0 {
 		out = append(out, "All online agents are busy. To run more at once, start another agent or raise max_concurrent_jobs.")
 	}
 	return out
+}
+
+// users says which stacks use the pool.
+func (d detail) users() string {
+	text := words.Count(d.Stacks, "stack")
+	if d.Stacks == 1 {
+		text += " names it"
+	} else {
+		text += " name it"
+	}
+	if d.Default {
+		text += ", and those that name no pool use it"
+	}
+	return text
 }
 
 func (p *pages) setDefault(chosen bool) func(v *page.Visit) (page.Answer, error) {
@@ -168,8 +152,14 @@ func (p *pages) edit(v *page.Visit) (page.Answer, error) {
 	name, description := v.Form("name"), v.Form("description")
 	_, err := p.Pools.Rename(v.Context(), v.Org.ID, v.Param("pool"), &name, &description)
 	return page.Changed(v, err, poolPath(v.Org.Name, v.Param("pool")), func(v *page.Visit, problem string) (view.Page, error) {
-		return p.detailPage(v, func(d *detail) { d.EditProblem = problem })
+		return p.detailPage(v, v.Param("pool"), func(d *detail) { d.EditProblem = problem })
 	})
+}
+
+// move moves the queue of a pool to another one.
+func (p *pages) move(v *page.Visit) (page.Answer, error) {
+	err := p.Pools.MoveQueue(v.Context(), v.Who, v.Org.ID, v.Param("pool"), v.Form("to"))
+	return page.See(poolPath(v.Org.Name, v.Form("to"))), err
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
@@ -182,7 +172,7 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 		err = p.Pools.Delete(v.Context(), v.Org.ID, pool.AgentPool.ID, v.Form("force") == "on", deployments.ForgetPool)
 	}
 	return page.Changed(v, err, links.Path(v.Org.Name, "-", "pools"), func(v *page.Visit, problem string) (view.Page, error) {
-		return p.detailPage(v, func(d *detail) { d.DeleteProblem = problem })
+		return p.detailPage(v, v.Param("pool"), func(d *detail) { d.DeleteProblem = problem })
 	})
 }
 
@@ -198,7 +188,7 @@ func (p *pages) addToken(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Answer{}, err
 	}
-	return p.once(v, pool.AgentPool, text), nil
+	return p.once(v, pool.AgentPool.ID, text)
 }
 
 func (p *pages) revoke(v *page.Visit) (page.Answer, error) {
@@ -206,7 +196,7 @@ func (p *pages) revoke(v *page.Visit) (page.Answer, error) {
 		return page.Answer{}, errGrant
 	}
 	err := p.Pools.RevokeToken(v.Context(), v.Who, v.Org.ID, v.Param("pool"), v.Param("token"))
-	return page.See(poolPath(v.Org.Name, v.Param("pool"))), err
+	return page.See(poolPath(v.Org.Name, v.Param("pool")) + "#tokens"), err
 }
 
 // drain makes an agent get no more jobs, or get jobs again.

@@ -80,3 +80,6 @@ func driftParts(counts map[string]int64) (parts []string) {
 	}
 	return parts
 }
+
+// RunBars shows runs, oldest first, as [Sparkline] does.
+func RunBars(list []store.Run) templ.Component { return sparkline(list) }

@@ -144,6 +144,7 @@ func TestHome(t *testing.T) {
 		"Invitations Not accepted yet by " + hostile, "1 running, 1 queued", "running web/ held update from the CLI, by Administrator",
 		"queued web/ good preview: ", "web/ good Administrator updated Keep traces " + hostile + " +4 ±1 −2 from the CLI", "Administrator failed to update",
 		"Estate 6 stacks Failed 3 Drift 1 Running 1 As declared 1", "gpu none online",
+		"Home 6 Activity Stacks 6 Deployments 1 Agents", // the numbers of the navigation
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the home lacks %q: %s", want, got)
@@ -161,9 +162,20 @@ func TestHome(t *testing.T) {
 			t.Errorf("a member who sees one stack reads %q: %s", hidden, got)
 		}
 	}
-	for _, want := range []string{"Nothing needs you.", "web/ good Administrator updated", "Estate 1 stack "} {
+	for _, want := range []string{"Nothing needs you.", "web/ good Administrator updated", "Estate 1 stack ", "Home Activity Stacks Deployments Agents"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the home of a member lacks %q: %s", want, got)
 		}
+	}
+
+	// The number of the navigation also counts a pool that waits for an agent, and the pause of the organization.
+	b := s.SignIn()
+	s.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultAgentPoolID": ""}, nil)
+	var pools struct{ AgentPools []struct{ ID string } }
+	s.API(http.MethodGet, "/api/orgs/acme/agent-pools", nil, &pools)
+	s.API(http.MethodPost, "/api/stacks/acme/web/drifted/deployments", m{"operation": "preview", "agentPoolID": pools.AgentPools[len(pools.AgentPools)-1].ID}, nil)
+	b.Post("/acme/-/deployments/pause", nil)
+	if got := text(b.Get("/acme").Body); !strings.Contains(got, "Needs you 8") || !strings.Contains(got, "Home 8 Activity") {
+		t.Errorf("the home and its number differ: %s", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"workflowagent/internal/server/console/assets"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/store"
 )
 
 // Answer is the response to a form.
@@ -140,10 +141,7 @@ func (s *Site) shell(v *Visit) (view.Shell, error) {
 	if v.Who.User.SiteAdmin {
 		shell.Plain = s.opts.Plain
 	}
-	org := v.Org
-	if org.Name == "" && len(v.orgs) > 0 {
-		org = v.preferred()
-	}
+	org := v.shownOrg()
 	shell.Org = org.Name
 	shell.Member, shell.Admin = org.ID != "" && v.Who.CanReadOrg(org.ID), org.ID != "" && v.Who.CanAdminOrg(org.ID)
 	for _, o := range v.orgs {
@@ -162,8 +160,28 @@ func (s *Site) shell(v *Visit) (view.Shell, error) {
 	if shell.Starred, err = s.opts.Starred(v.Context(), v.Who, org); err != nil {
 		return shell, err
 	}
+	if shell.Numbers, err = s.numbers(v); err != nil {
+		return shell, err
+	}
 	shell.Restored, err = s.opts.Restored(v.Context(), org.ID)
 	return shell, err
+}
+
+// shownOrg returns the organization of the navigation, or the zero value.
+func (v *Visit) shownOrg() store.Organization {
+	if v.Org.Name == "" && len(v.orgs) > 0 {
+		return v.preferred()
+	}
+	return v.Org
+}
+
+// numbers are the numbers of the navigation.
+func (s *Site) numbers(v *Visit) (view.Numbers, error) {
+	org := v.shownOrg()
+	if org.ID == "" {
+		return view.Numbers{}, nil
+	}
+	return s.opts.Numbers(v.Context(), v.Who, org)
 }
 
 func (s *Site) problem(w http.ResponseWriter, v *Visit, status int, message string, signIn bool) {

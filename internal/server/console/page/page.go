@@ -41,6 +41,8 @@ type Options struct {
 	Restored func(ctx context.Context, orgID string) (backup time.Time, err error)
 	// Starred returns the stacks of an organization that a user has marked.
 	Starred func(ctx context.Context, who identity.Principal, org store.Organization) ([]view.StarLink, error)
+	// Numbers returns the numbers of the navigation, of what a user sees in an organization.
+	Numbers func(ctx context.Context, who identity.Principal, org store.Organization) (view.Numbers, error)
 	// Notes delivers the notifications that render open pages again.
 	Notes Notes
 	// Memory is the budget of all requests; nil means no limit.

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/a-h/templ"
+
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
@@ -95,8 +97,8 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 		})
 	}
 	sent := &sentPage{elements: map[string][sha256.Size]byte{}}
-	if err := sent.update(ctx, out, p); err != nil {
-		return nil // the browser has left
+	if err := s.send(ctx, v, p, sent, out); err != nil {
+		return nil // the browser has left, or connects again
 	}
 	check, ping := time.NewTimer(untilCheck(p)), time.NewTicker(pingEvery)
 	defer check.Stop()
@@ -209,7 +211,7 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 	}
 	p, err = s.shown(now, show)
 	if err == nil {
-		err = sent.update(ctx, out, p)
+		err = s.send(ctx, now, p, sent, out)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -245,11 +247,23 @@ type sentPage struct {
 	elements map[string][sha256.Size]byte
 }
 
+// send sends what differs from the page that a visitor sees, and from the numbers of its navigation.
+func (s *Site) send(ctx context.Context, v *Visit, p view.Page, sent *sentPage, out *events) error {
+	n, err := s.numbers(v)
+	if err != nil {
+		return err
+	}
+	return sent.update(ctx, out, p, n)
+}
+
 // update sends what differs from the shown page.
-func (s *sentPage) update(ctx context.Context, out *events, p view.Page) error {
+func (s *sentPage) update(ctx context.Context, out *events, p view.Page, n view.Numbers) error {
 	var elements view.Elements
-	if err := view.Content(p).Render(view.Collect(ctx, &elements), io.Discard); err != nil {
-		return fmt.Errorf("rendering a page: %w", err)
+	collect := view.Collect(ctx, &elements)
+	for _, part := range []templ.Component{view.Content(p), view.NavNumbers(n)} {
+		if err := part.Render(collect, io.Discard); err != nil {
+			return fmt.Errorf("rendering a page: %w", err)
+		}
 	}
 	if title := p.Mark + "\n" + p.Title; title != s.title {
 		s.title = title

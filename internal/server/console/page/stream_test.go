@@ -69,7 +69,7 @@ func TestHeadsAreLive(t *testing.T) {
 		out, sent := startEvents(w), &sentPage{elements: map[string][sha256.Size]byte{}}
 		for _, step := range []struct{ mark, want string }{{view.MarkRunning, name}, {view.MarkRunning, ""}, {view.MarkFailed, view.MarkFailed}} {
 			w.Body.Reset()
-			if err := sent.update(t.Context(), out, page(step.mark)); err != nil {
+			if err := sent.update(t.Context(), out, page(step.mark), view.Numbers{}); err != nil {
 				t.Fatal(err)
 			}
 			if got := w.Body.String(); !strings.Contains(got, step.want) || step.want == "" && got != "" {

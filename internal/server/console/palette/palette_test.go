@@ -40,7 +40,7 @@ func TestAgents(t *testing.T) {
 	if len(found) != 1 {
 		t.Fatalf("the palette finds the agents %q, want one", found)
 	}
-	if p := admin.Get(found[0]); p.Status != http.StatusOK || !p.Contains("<h1>build-1</h1>") {
+	if p := admin.Get(found[0]); p.Status != http.StatusOK || !p.Contains(">build-1</span>", "</h1>") {
 		t.Errorf("%s: status %d", found[0], p.Status)
 	}
 	for _, words := range []string{"", "build-2"} {

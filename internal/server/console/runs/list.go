@@ -23,6 +23,7 @@ type list struct {
 	deployments.Board
 	Org, URL string
 	Now      time.Time
+	Zone     *time.Location // of the visitor
 	Query    deployments.Query
 	Groups   []group
 	Pools    []view.Option
@@ -43,12 +44,26 @@ type group struct {
 // cancelForm is the id of the form that cancels queued deployments.
 const cancelForm = "cancel"
 
-// groupAges divide finished deployments by the age of their request.
-var groupAges = []struct {
-	title string
-	until time.Duration
-}{
-	{"Last 24 hours", 24 * time.Hour}, {"Last 7 days", 7 * 24 * time.Hour}, {"Last 30 days", 30 * 24 * time.Hour}, {"Older", 1 << 62},
+// ageOf returns the title of the group of a deployment that was requested at a time: the day in the visitor's zone, or how
+// long ago.
+func ageOf(at, now time.Time, zone *time.Location) string {
+	begin := func(t time.Time) time.Time {
+		y, m, d := t.In(zone).Date()
+		return time.Date(y, m, d, 0, 0, 0, 0, zone)
+	}
+	today := begin(now)
+	switch {
+	case !at.Before(today):
+		return "Today"
+	case !at.Before(begin(today.Add(-time.Hour))):
+		return "Yesterday"
+	case now.Sub(at) <= 7*24*time.Hour:
+		return "Last 7 days"
+	case now.Sub(at) <= 30*24*time.Hour:
+		return "Last 30 days"
+	default:
+		return "Older"
+	}
 }
 
 func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
@@ -57,7 +72,7 @@ func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
 	if values.Has("show") {
 		return view.Page{}, page.GoTo(path + formerQuery(values))
 	}
-	l := list{Org: v.Org.Name, URL: p.URL, Now: time.Now(), Admin: v.Who.CanAdminOrg(v.Org.ID), filters: newFilters(path, values, listParameters)}
+	l := list{Org: v.Org.Name, URL: p.URL, Now: time.Now(), Zone: v.Zone(), Admin: v.Who.CanAdminOrg(v.Org.ID), filters: newFilters(path, values, listParameters)}
 	l.Query = query(values, l.Now)
 	if v.Who.User.ID == "" {
 		l.Query.Mine = false
@@ -78,7 +93,7 @@ func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
 	l.group()
 	return view.Page{
 		Title: "Deployments", Section: "deployments", Layout: view.Own,
-		Bar:  &view.Bar{Title: "Deployments", Count: l.counts(), Note: fmt.Sprintf("%s of %s running", words.Number(l.Active), words.Number(l.Cap)), Actions: listActions(l)},
+		Bar:  &view.Bar{Title: "Deployments", Count: l.counts(), Note: l.limit(), Actions: listActions(l)},
 		Body: listBody(l),
 		Live: []view.Topic{{Channel: deployments.Topic, About: v.Org.ID + "/"}, {Channel: pools.Topic, About: v.Org.ID + "/"}},
 	}, nil
@@ -143,6 +158,14 @@ func (l *list) counts() string {
 	return fmt.Sprintf("%s running, %s queued", count(l.Queues.Running, deployments.CountLimit), count(l.Queues.Queued, deployments.CountLimit))
 }
 
+// limit says that the organization cannot run more deployments at once; "" if it can.
+func (l *list) limit() string {
+	if l.Active < l.Cap {
+		return ""
+	}
+	return fmt.Sprintf("the limit of %s at once is reached", words.Number(l.Cap))
+}
+
 // count returns a number that was counted up to a limit.
 func count(n, limit int64) string {
 	if n >= limit {
@@ -170,14 +193,18 @@ func (l *list) group() {
 	running, queued := l.Queues.Running, l.Queues.Queued
 	add(group{Title: "Running", Count: count(running, deployments.CountLimit), More: more(len(l.Running.Items), running, deployments.StateStarted)}, l.Running)
 	add(group{Title: "Queued", Count: count(queued, deployments.CountLimit), Note: "in the order in which they start", Form: cancelForm, More: more(len(l.Waiting.Items), queued, waiting.StateQueued)}, l.Waiting)
-	from := 0
-	for _, age := range groupAges {
-		to := from
-		for to < len(l.Finished.Items) && l.Now.Sub(l.Finished.Items[to].Job.QueuedAt) <= age.until {
-			to++
+	finished := l.Finished.Items
+	for len(finished) > 0 {
+		title, n := ageOf(finished[0].Job.QueuedAt, l.Now, l.Zone), 1
+		for n < len(finished) && ageOf(finished[n].Job.QueuedAt, l.Now, l.Zone) == title {
+			n++
 		}
-		add(group{Title: age.title}, deployments.Listing{Items: l.Finished.Items[from:to]})
-		from = to
+		shown := words.Number(n)
+		if n == len(finished) && l.Finished.Next != "" {
+			shown += "+"
+		}
+		add(group{Title: title, Count: shown}, deployments.Listing{Items: finished[:n]})
+		finished = finished[n:]
 	}
 }
 

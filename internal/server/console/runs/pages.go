@@ -1,4 +1,4 @@
-// Package runs contains the lists of an organization's deployments and of a stack's runs. Its [Table] and [Row] also serve
+// Package runs contains the lists of an organization's deployments and of a stack's runs. Its [List] and [Row] also serve
 // other pages.
 package runs
 

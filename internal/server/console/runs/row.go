@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/deeds"
 	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/view"
@@ -51,13 +50,6 @@ func (r Row) Since() time.Time {
 	return r.Job.StartedAt
 }
 
-func (r Row) waited() time.Duration {
-	if r.Job.ClaimedAt.IsZero() {
-		return 0
-	}
-	return r.Job.ClaimedAt.Sub(r.Job.QueuedAt)
-}
-
 func (r Row) ran() time.Duration {
 	from := r.Since()
 	if from.IsZero() || r.Job.EndedAt.IsZero() {
@@ -66,27 +58,7 @@ func (r Row) ran() time.Duration {
 	return r.Job.EndedAt.Sub(from)
 }
 
-// changes returns the changed resources in short, such as "+2 ~1", and in words.
-func (r Row) changes() (short, words string) {
-	if r.Changes == nil {
-		return "", ""
-	}
-	return changes.Brief(r.Changes)
-}
-
-// place returns the place of a queued deployment in words, or "".
-func (r Row) place() string {
-	switch {
-	case r.Why.Position > 0:
-		return waiting.Ordinal(r.Why.Position)
-	case r.Why.Ahead > 0:
-		return waiting.Ordinal(r.Why.Ahead+1) + " of its stack"
-	default:
-		return ""
-	}
-}
-
-// Now says what a running deployment does.
+// Now says what a running deployment does: its step, or what its client says about it.
 func (r Row) Now() string {
 	if r.State == waiting.StateClaimed {
 		return "starts on " + cmp.Or(r.Job.AgentHostname, "an agent")
@@ -96,7 +68,7 @@ func (r Row) Now() string {
 			return step.Name
 		}
 	}
-	return string(r.Operation)
+	return cmp.Or(r.Message, "starting")
 }
 
 // Share returns how much of the usual time is over, in percent. It is less than 100 until the deployment ends.

@@ -61,9 +61,15 @@ func markClass(mark string) string {
 	return "i st st-" + mark
 }
 
+// noUser are names that lists show for what no user did.
+var noUser = map[string]bool{"The server": true, "the server": true, "A token": true, "a token": true, "Schedule": true, "Push": true, "Pull request": true}
+
 // Initials returns the letters that stand for a name in its picture: those of the first and the last word, or the first
-// two of a single word.
+// two of a single word. What no user did has none.
 func Initials(name string) string {
+	if noUser[name] {
+		return "··"
+	}
 	parts := strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	switch len(parts) {
 	case 0:

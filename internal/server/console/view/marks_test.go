@@ -5,6 +5,7 @@ import "testing"
 func TestInitials(t *testing.T) {
 	for name, want := range map[string]string{
 		"Ada Lindqvist": "AL", "Ada B. Lindqvist": "AL", "admin": "AD", "x": "X", "ci-release": "CR", "": "··", "…": "··", "élan": "ÉL", "李 小龙": "李小",
+		"The server": "··", "Pull request": "··", "push": "PU",
 	} {
 		if got := Initials(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)

@@ -126,6 +126,7 @@ type Shell struct {
 	Orgs []OrgLink
 	// Starred are the stacks of the organization that the user has marked.
 	Starred []StarLink
+	Numbers Numbers
 	// Theme is "light", "dark" or "" for the system's.
 	Theme string
 	// NoKeys turns off keys without a modifier.
@@ -142,6 +143,13 @@ type Shell struct {
 	// Plain, unless it is "", warns administrators of the server that it accepts connections without TLS
 	// on this address.
 	Plain string
+}
+
+// Numbers are the numbers of the navigation, as texts; "" shows none.
+type Numbers struct {
+	Home        string // of what needs the user
+	Stacks      string
+	Deployments string // running and queued
 }
 
 // StarLink is a stack in the navigation, with the mark of its state and the word for it.

@@ -161,3 +161,16 @@ func (s *Service) Newest(ctx context.Context, p identity.Principal, orgID string
 	}
 	return stacksOf(rows)[0], true, nil
 }
+
+// NumbersLimit is the number up to which [Service.Numbers] counts.
+const NumbersLimit = 1000
+
+// Numbers returns the numbers of an organization's stacks, up to [NumbersLimit], if the caller sees all of them. It reports
+// whether the caller does.
+func (s *Service) Numbers(ctx context.Context, p identity.Principal, orgID string) (n store.EstateNumbers, all bool, err error) {
+	err = s.db.Read(ctx, func(tx *store.Tx) (err error) {
+		n, all, err = tx.EstateNumbers(orgID, p.Reach(orgID), NumbersLimit)
+		return err
+	})
+	return n, all, fault.While(err, "counting stacks")
+}
