@@ -27,6 +27,7 @@ var notAudited = map[string][]string{
 	"it is a cookie of the browser":         {"POST /user/settings/preferences"},
 	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
 	"it is a mark that only the user sees":  {"POST /{org}/-/stacks/star"},
+	"it is a view that only the user sees":  {"POST /{org}/-/stacks/views", "POST /{org}/-/stacks/views/delete"},
 	"a link is used up before the sign-in":  {"POST /-/login/link"},
 	"only an authenticator can answer":      {"POST /-/login/passkey", "POST /user/settings/passkeys"},
 }
@@ -226,6 +227,7 @@ func (a *auditor) changeStack() {
 	a.change("STACK/settings/clear-cache")
 	a.change("STACK/pause")
 	a.change("STACK/resume")
+	a.change("/{org}/-/stacks/bulk", "do", "preview", "stack", a.found("/acme/-/stacks", `name="stack" value="([^"]+)"`), "batch", "b", "confirmed", "1")
 	a.change("STACK/settings/schedules", "kind", "drift", "cron", "0 3 * * *")
 	a.change("STACK/settings/schedules/{schedule}/{action} " + a.found("/acme/proj/dev/settings/schedules", `schedules/([^/"]+)/pause`) + " pause")
 	a.change("STACK/settings/webhooks", "name", "chat", "url", "https://hooks.invalid/x", "format", "raw")

@@ -99,7 +99,7 @@ func New(d Deps) *page.Site {
 	stack.Register(site, stack.Deps{Stacks: d.Stacks, Drift: d.Drift, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
 	update.Register(site, update.Deps{Stacks: d.Stacks, Deployments: d.Deployments})
 	versions.Register(site, versions.Deps{Heads: heads, Stacks: d.Stacks})
-	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
+	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, Deployments: d.Deployments, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})

@@ -98,7 +98,7 @@ func (tx *Tx) OnlyAdminOf(userID, role string) ([]string, error) {
 // DeleteUser removes what belongs to a user, except the row with the login, which it changes to a free one. The
 // caller removes the user's memberships before; see [Tx.DeleteMember].
 func (tx *Tx) DeleteUser(id, login string, at time.Time) error {
-	for _, table := range []string{"identities", "passkeys"} {
+	for _, table := range []string{"identities", "passkeys", "views"} {
 		if _, err := tx.Exec("DELETE FROM "+table+" WHERE user_id = $1", id); err != nil {
 			return err
 		}
