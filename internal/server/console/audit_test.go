@@ -24,7 +24,7 @@ import (
 // notAudited lists the actions without an entry in the audit log, with the reason.
 var notAudited = map[string][]string{
 	"nothing is stored":                     {"POST STACK/settings", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
-	"it is a cookie of the browser":         {"POST /user/settings/preferences"},
+	"only the user sees it":                 {"POST /user/settings/preferences"},
 	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
 	"it is a mark that only the user sees":  {"POST /{org}/-/stacks/star"},
 	"it is a view that only the user sees":  {"POST /{org}/-/stacks/views", "POST /{org}/-/stacks/views/delete"},

@@ -104,7 +104,7 @@ func (tx *Tx) DeleteUser(id, login string, at time.Time) error {
 		}
 	}
 	return users.Update(tx.Tx, User{ID: id, Login: login, Name: login, DisabledAt: at, DeletedAt: at},
-		"login", "name", "email", "site_admin", "default_org", "disabled_at", "deleted_at")
+		"login", "name", "email", "site_admin", "default_org", "disabled_at", "deleted_at", "zone", "density", "scheme")
 }
 
 // ListedToken is a token with the names of what it refers to.

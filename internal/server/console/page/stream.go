@@ -95,7 +95,7 @@ func (s *Site) stream(w http.ResponseWriter, v *Visit, a Access, show func(v *Vi
 		})
 	}
 	sent := &sentPage{elements: map[string][sha256.Size]byte{}}
-	if err := sent.update(ctx, out, p); err != nil {
+	if err := sent.update(view.InZone(ctx, v.chosenZone()), out, p); err != nil {
 		return nil // the browser has left
 	}
 	check, ping := time.NewTimer(untilCheck(p)), time.NewTicker(pingEvery)
@@ -209,7 +209,7 @@ func (s *Site) refresh(ctx context.Context, v *Visit, a Access, show func(v *Vis
 	}
 	p, err = s.shown(now, show)
 	if err == nil {
-		err = sent.update(ctx, out, p)
+		err = sent.update(view.InZone(ctx, v.chosenZone()), out, p)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
