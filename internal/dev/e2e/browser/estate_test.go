@@ -3,6 +3,7 @@ package browser
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,6 +193,25 @@ func TestStacks(t *testing.T) {
 	tb.click(".bar summary[title='Sort by']")
 	tb.wait("the menu is in the window", inWindow(".bar details[open] .menu a:last-child"))
 	tb.rules("menu", colorRules)
+
+	// At compact density, which the user chooses with a scheme and a zone, the window shows more stacks.
+	window("light", 1440, 900)
+	tb.open("/user/settings")
+	tb.fill("#density", "compact")
+	tb.fill("#zone", "Asia/Tokyo")
+	tb.fill("#theme", "dark")
+	tb.axe("preferences")
+	tb.shot("preferences")
+	tb.click("form[action='/user/settings/preferences'] button")
+	tb.wait("the preferences are stored", "document.documentElement.dataset.density === 'compact'")
+	tb.open(path + "?group=none")
+	tb.wait("times are in the zone", "document.querySelector('.l-stk time[title]').title.includes('GMT+9') && getComputedStyle(document.documentElement).colorScheme === 'dark'")
+	rows = evaluate[[]float64](tb, `[...document.querySelectorAll(".l-stk .row:not(.hd, .grp)")].filter((r) => r.getBoundingClientRect().bottom <= innerHeight).map((r) => r.getBoundingClientRect().height)`)
+	if len(rows) < 26 || slices.Max(rows) != 28 || slices.Min(rows) != 28 {
+		t.Errorf("at compact density, %d rows are in the window, want 26 with 28 px: %v", len(rows), rows)
+	}
+	tb.axe("compact stacks")
+	tb.shot("stacks-compact")
 
 	// On a phone, each stack is a card of two lines.
 	window("light", narrow, 844)

@@ -3,6 +3,7 @@ package estate
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -174,6 +175,7 @@ func (b *bulk) page() view.Page {
 }
 
 // bulkAgain leads from the address of the form to the list, for visitors who load it again.
-func (p *pages) bulkAgain(v *page.Visit) (view.Page, error) {
-	return view.Page{}, page.GoTo(listPath(v.Org.Name, ""))
+func bulkAgain(w http.ResponseWriter, v *page.Visit) error {
+	http.Redirect(w, v.R, listPath(v.Org.Name, ""), http.StatusSeeOther)
+	return nil
 }

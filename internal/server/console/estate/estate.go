@@ -39,7 +39,7 @@ func Register(site *page.Site, d Deps) {
 	site.View("/{org}/-/stacks", page.Belongs, p.list)
 	site.View("/{org}/{project}", page.Belongs, p.list)
 	site.Action("/{org}/-/stacks/star", page.Belongs, p.star)
-	site.View("/{org}/-/stacks/bulk", page.Belongs, p.bulkAgain)
+	site.Raw("/{org}/-/stacks/bulk", page.Belongs, bulkAgain)
 	site.Action("/{org}/-/stacks/bulk", page.Belongs, p.bulk)
 	site.Action("/{org}/-/stacks/views", page.Belongs, p.saveView)
 	site.Action("/{org}/-/stacks/views/delete", page.Belongs, p.deleteView)
