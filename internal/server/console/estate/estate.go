@@ -144,6 +144,9 @@ var sortTexts = []view.Option{
 	{Value: string(store.SortByDrift), Text: "Drift"},
 }
 
+// rowMenu are the pages of a stack to which its row links.
+var rowMenu = []view.Part{{Name: "runs", Text: "Runs"}, {Name: "changes", Text: "Changes"}, {Name: "resources", Text: "Resources"}, {Name: "drift", Text: "Drift"}}
+
 // menu returns the options of a parameter, and the text of the current one.
 func (m model) menu(name, current string, texts []view.Option) (text string, list []view.MenuItem) {
 	for _, o := range texts {

@@ -12,7 +12,7 @@ export function element(tag, properties = {}, ...children) {
   return e;
 }
 
-// timeZone is the zone that the user has chosen, or undefined for that of the browser.
+// timeZone is the user's zone, or undefined.
 export const { zone: timeZone } = document.documentElement.dataset;
 
 const sprite = new URL("../icons/icons.svg", import.meta.url).pathname;

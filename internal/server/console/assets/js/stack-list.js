@@ -1,9 +1,10 @@
-// The list of stacks: groups select their stacks, and fold without a new page. What is folded is in the URL.
+// Groups of stacks select all of them, and fold without a new page.
 import { morph, parse } from "./html.js";
 
 document.addEventListener("change", ({ target }) => {
   if (!target.matches("[data-all]")) return;
-  for (let row = target.closest(".row").nextElementSibling; row && !row.matches(".grp"); row = row.nextElementSibling) row.querySelector(".tick").checked = target.checked;
+  let row = target.closest(".row");
+  while ((row = row.nextElementSibling)?.matches(":not(.grp)")) row.querySelector(".tick").checked = target.checked;
 });
 
 document.addEventListener("click", async (event) => {
@@ -12,7 +13,7 @@ document.addEventListener("click", async (event) => {
   event.preventDefault();
   const { href } = link;
   try {
-    const answer = await fetch(href, { headers: { Accept: "text/html" } });
+    const answer = await fetch(href);
     const main = parse(await answer.text()).getElementById("main");
     if (!answer.ok || answer.redirected) throw answer;
     history.replaceState(null, "", href);
