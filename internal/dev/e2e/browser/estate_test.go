@@ -194,6 +194,19 @@ func TestStacks(t *testing.T) {
 	tb.wait("the menu is in the window", inWindow(".bar details[open] .menu a:last-child"))
 	tb.rules("menu", colorRules)
 
+	// On a phone, each stack is a card of two lines.
+	window("light", narrow, 844)
+	tb.open(path)
+	tb.fits(path)
+	window("light", phone, 844)
+	tb.axe("stacks phone")
+	tb.broken("stacks on a phone")
+	tb.shot("stacks-phone")
+	card := `((row) => [row.querySelector(".go"), row.querySelector(".msg"), row.querySelector("time")].map((e) => Math.round(e.getBoundingClientRect().top)))(document.querySelector(".l-stk .row:not(.hd, .grp)"))`
+	if tops := evaluate[[]int](tb, card); tops[1] <= tops[0]+8 || tops[2] > tops[0]+8 {
+		t.Errorf("the name, message and time of a card begin at %v", tops)
+	}
+
 	// At compact density, which the user chooses with a scheme and a zone, the window shows more stacks.
 	window("light", 1440, 900)
 	tb.open("/user/settings")
@@ -212,19 +225,6 @@ func TestStacks(t *testing.T) {
 	}
 	tb.axe("compact stacks")
 	tb.shot("stacks-compact")
-
-	// On a phone, each stack is a card of two lines.
-	window("light", narrow, 844)
-	tb.open(path)
-	tb.fits(path)
-	window("light", phone, 844)
-	tb.axe("stacks phone")
-	tb.broken("stacks on a phone")
-	tb.shot("stacks-phone")
-	card := `((row) => [row.querySelector(".go"), row.querySelector(".msg"), row.querySelector("time")].map((e) => Math.round(e.getBoundingClientRect().top)))(document.querySelector(".l-stk .row:not(.hd, .grp)"))`
-	if tops := evaluate[[]int](tb, card); tops[1] <= tops[0]+8 || tops[2] > tops[0]+8 {
-		t.Errorf("the name, message and time of a card begin at %v", tops)
-	}
 }
 
 // selectStacks selects stacks by keys, boxes and groups, folds a group, and previews the selected stacks.
