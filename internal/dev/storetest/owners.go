@@ -111,6 +111,7 @@ var tables = map[string]table{
 	"updates":         {owners: stack("r.stack_id"), org: orgOfStack, expire: true, why: "old updates that no client has started"},
 	"used_challenges": everything("only one sign-in adds the row of a challenge"),
 	"users":           {owners: user("r.id")},
+	"views":           {owners: user("r.user_id"), expire: true, why: "views of removed organizations"},
 	"vcs_checkouts":   {owners: stack(stackOfDeploy)},
 	"vcs_decisions": {
 		owners: append(stack("r.stack_id"), repository("(SELECT repo_id FROM vcs_events WHERE id = r.event_id)")...),

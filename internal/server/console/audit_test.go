@@ -24,9 +24,10 @@ import (
 // notAudited lists the actions without an entry in the audit log, with the reason.
 var notAudited = map[string][]string{
 	"nothing is stored":                     {"POST STACK/settings", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
-	"it is a cookie of the browser":         {"POST /user/settings/preferences"},
+	"only the user sees it":                 {"POST /user/settings/preferences"},
 	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
 	"it is a mark that only the user sees":  {"POST /{org}/-/stacks/star"},
+	"it is a view that only the user sees":  {"POST /{org}/-/stacks/views", "POST /{org}/-/stacks/views/delete"},
 	"a link is used up before the sign-in":  {"POST /-/login/link"},
 	"only an authenticator can answer":      {"POST /-/login/passkey", "POST /user/settings/passkeys"},
 }
@@ -229,6 +230,7 @@ func (a *auditor) changeStack() {
 	a.change("STACK/settings/clear-cache")
 	a.change("STACK/pause")
 	a.change("STACK/resume")
+	a.change("/{org}/-/stacks/bulk", "do", "preview", "stack", a.found("/acme/-/stacks", `name="stack" value="([^"]+)"`), "batch", "b", "confirmed", "1")
 	a.change("STACK/settings/schedules", "kind", "drift", "cron", "0 3 * * *")
 	a.change("STACK/settings/schedules/{schedule}/{action} " + a.found("/acme/proj/dev/settings/schedules", `schedules/([^/"]+)/pause`) + " pause")
 	a.change("STACK/settings/webhooks", "name", "chat", "url", "https://hooks.invalid/x", "format", "raw")

@@ -103,7 +103,7 @@ func New(d Deps) *page.Site {
 	update.Register(site, update.Deps{Stacks: d.Stacks, Deployments: d.Deployments})
 	versions.Register(site, versions.Deps{Heads: heads, Stacks: d.Stacks})
 	resources.Register(site, resources.Deps{Heads: heads, Stacks: d.Stacks})
-	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, APIURL: d.APIURL})
+	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, Deployments: d.Deployments, APIURL: d.APIURL})
 	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
 	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate, Drift: d.Drift})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})

@@ -35,7 +35,8 @@ var matrixRoutes = map[string][]string{
 		"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
 	},
 	"home": {
-		"GET /{org}", "GET /{org}/{project}", "GET /{org}/-/stacks", "POST /{org}/-/stacks/star", "GET /{org}/-/deployments", "POST /{org}/-/deployments/cancel",
+		"GET /{org}", "GET /{org}/{project}", "GET /{org}/-/stacks", "POST /{org}/-/stacks/star", "GET /{org}/-/stacks/bulk", "POST /{org}/-/stacks/bulk", "POST /{org}/-/stacks/views",
+		"POST /{org}/-/stacks/views/delete", "GET /{org}/-/deployments", "POST /{org}/-/deployments/cancel",
 		"GET /{org}/-/activity", "GET /{org}/-/activity/calendar", "GET /{org}/-/schedules", "GET /{org}/-/stacks/deleted", "POST /{org}/-/stacks/deleted/{deleted}/restore",
 	},
 	"see": {

@@ -83,7 +83,7 @@ func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if err := checkDelete(p, st, r.Operation, set); err != nil {
 		return store.Deployment{}, err
 	}
-	d := store.Deployment{Operation: r.Operation, Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: r.Inherit}
+	d := store.Deployment{Operation: r.Operation, Initiator: termtext.OneLine(initiator, maxMessage), RequestedBy: p.User.ID, Requester: p.Name(), InheritSettings: r.Inherit, Batch: q.batch}
 	if q.checkout == nil {
 		q.checkout = checkout
 	}
@@ -102,6 +102,7 @@ func (s *Service) createIn(ctx context.Context, tx *store.Tx, p identity.Princip
 type queueing struct {
 	checkout *store.VCSCheckout // nil if no repository of an integration contains the program
 	group    string             // see [store.Job]
+	batch    string             // see [store.Deployment]
 	again    *earlierRun        // nil unless the deployment repeats another one
 }
 

@@ -41,6 +41,7 @@ type Query struct {
 	Initiator string
 	Mine      bool   // only those that the caller requested
 	Who       string // login of the user who requested them
+	Batch     string // that [Service.CreateBatch] has started
 	Newest    bool   // only the newest deployment of each stack
 	Since     time.Time
 	// Text selects deployments by their number, or by a part of their requester, branch, commit or
@@ -190,7 +191,7 @@ func (s *Service) listed(tx *store.Tx, orgID string, list []store.DeploymentJob,
 func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, error) {
 	f := store.StageFilter{
 		OrgID: orgID, Stage: q.Stage, Reach: p.Reach(orgID), StackID: q.StackID, Operation: q.Operation,
-		PoolID: q.PoolID, AgentID: q.AgentID, Initiator: q.Initiator, Newest: q.Newest, Since: q.Since, Limit: PageSize + 1,
+		PoolID: q.PoolID, AgentID: q.AgentID, Initiator: q.Initiator, Batch: q.Batch, Newest: q.Newest, Since: q.Since, Limit: PageSize + 1,
 	}
 	if q.Limit > 0 && q.Limit < PageSize {
 		f.Limit = q.Limit + 1
@@ -202,6 +203,9 @@ func (q Query) filter(p identity.Principal, orgID string) (store.StageFilter, er
 	}
 	if len(q.Text) > maxText {
 		return f, fault.Invalid("the text is longer than %d bytes", maxText)
+	}
+	if len(q.Batch) > maxKey {
+		return f, fault.Invalid("the batch is longer than %d bytes", maxKey)
 	}
 	if q.Mine {
 		if f.RequestedBy = p.User.ID; f.RequestedBy == "" {

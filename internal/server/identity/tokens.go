@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"workflowagent/internal/server/audit"
@@ -148,6 +149,21 @@ func (s *Service) DeleteExpired(ctx context.Context) error {
 		return tx.DeleteExpiredTokens(tx.Now().Add(-24*time.Hour), limit)
 	})
 }
+
+// SetPreferences sets how a user wants to see the console. A zone that does not exist is an error of kind
+// [fault.KindInvalid].
+func (s *Service) SetPreferences(ctx context.Context, u store.User) error {
+	if _, err := time.LoadLocation(u.Zone); err != nil || len(u.Zone) > maxZone || u.Zone == "Local" {
+		return fault.Invalid("no time zone has this name: it is one like Europe/Berlin, or UTC")
+	}
+	if u.Density != "" && u.Density != store.Compact || !slices.Contains([]string{"", "system", "light", "dark"}, u.Scheme) {
+		return fault.Invalid("the console has no such density or scheme")
+	}
+	return s.db.Write(ctx, scope.User(u.ID), func(tx *store.Tx) error { return tx.SetPreferences(u) })
+}
+
+// maxZone bounds the name of a time zone, in bytes.
+const maxZone = 64
 
 // SetDefaultOrg sets a user's default organization.
 func (s *Service) SetDefaultOrg(ctx context.Context, userID, org string) error {

@@ -23,6 +23,7 @@ type Deployment struct {
 	InheritSettings    bool   // the request inherited the settings of the stack
 	Configuration      string // workflow.Settings as JSON with encrypted secrets
 	CreatedAt          time.Time
+	Batch              string // that the deployments have which a user has started together; "" for others
 	Trust              string // class of what it runs, which decides what it may keep; "" if it may keep nothing
 }
 

@@ -47,6 +47,7 @@ type StageFilter struct {
 	AgentID      string
 	Initiator    string
 	RequestedBy  string // user id
+	Batch        string
 	// Newest selects only the newest deployment of each stack.
 	Newest bool
 	Since  time.Time // of the request
@@ -93,7 +94,7 @@ type StagePosition struct {
 // byDeployment reports whether the table of deployments has the index that fits the filter, and not
 // the table of jobs.
 func (f StageFilter) byDeployment() bool {
-	return f.Stage == Finished && (f.few || !f.Unsuccessful && (f.StackID != "" || f.RequestedBy != "" || f.Initiator != ""))
+	return f.Stage == Finished && (f.few || f.Batch != "" || !f.Unsuccessful && (f.StackID != "" || f.RequestedBy != "" || f.Initiator != ""))
 }
 
 // The bounds of [Tx.NarrowStage].
@@ -206,6 +207,10 @@ func (f StageFilter) conditions() (where string, args []any) {
 	add("j.agent_id", f.AgentID)
 	add("d.initiator", f.Initiator)
 	add("d.requested_by", f.RequestedBy)
+	if f.Batch != "" {
+		where += " AND d.batch <> ''" // SQLite then chooses the index deployments_by_batch
+		add("d.batch", f.Batch)
+	}
 	if f.project != "" {
 		args = append(args, f.project)
 		where += fmt.Sprintf(" AND j.stack_id IN (SELECT p.id FROM live_stacks p WHERE p.org_id = $1 AND p.project = $%d)", len(args))

@@ -29,7 +29,14 @@ type User struct {
 	CreatedAt              time.Time
 	DisabledAt             time.Time // zero if the user may sign in
 	DeletedAt              time.Time // zero if the user exists; a deleted user is also disabled
+	// How the user wants to see the console.
+	Zone    string // of times; "" for that of the browser
+	Density string // of lists: [Compact], or "" for the usual one
+	Scheme  string // of colors: "light", "dark" or "system"; "" if the user has chosen none
 }
+
+// Compact is the density of lists with narrow rows.
+const Compact = "compact"
 
 // Disabled reports whether a user has no rights and cannot sign in.
 func (u User) Disabled() bool { return !u.DisabledAt.IsZero() }
@@ -156,6 +163,11 @@ func (tx *Tx) AnyUserByLogin(login string) (User, error) {
 // SetDefaultOrg sets a user's default organization.
 func (tx *Tx) SetDefaultOrg(userID, org string) error {
 	return users.Update(tx.Tx, User{ID: userID, DefaultOrg: org}, "default_org")
+}
+
+// SetPreferences sets how a user wants to see the console.
+func (tx *Tx) SetPreferences(u User) error {
+	return users.Update(tx.Tx, u, "zone", "density", "scheme")
 }
 
 // InsertMember adds a user to an organization.

@@ -98,13 +98,13 @@ func (tx *Tx) OnlyAdminOf(userID, role string) ([]string, error) {
 // DeleteUser removes what belongs to a user, except the row with the login, which it changes to a free one. The
 // caller removes the user's memberships before; see [Tx.DeleteMember].
 func (tx *Tx) DeleteUser(id, login string, at time.Time) error {
-	for _, table := range []string{"identities", "passkeys"} {
+	for _, table := range []string{"identities", "passkeys", "views"} {
 		if _, err := tx.Exec("DELETE FROM "+table+" WHERE user_id = $1", id); err != nil {
 			return err
 		}
 	}
 	return users.Update(tx.Tx, User{ID: id, Login: login, Name: login, DisabledAt: at, DeletedAt: at},
-		"login", "name", "email", "site_admin", "default_org", "disabled_at", "deleted_at")
+		"login", "name", "email", "site_admin", "default_org", "disabled_at", "deleted_at", "zone", "density", "scheme")
 }
 
 // ListedToken is a token with the names of what it refers to.

@@ -2,6 +2,8 @@ package browser
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,8 +179,12 @@ func TestStacks(t *testing.T) {
 	tb.wait("the star is stored", listed+".join() === 'network/eu-west-1'")
 	tb.wait("the navigation links to it", "document.querySelector('.rail .stars a[title=\"network/eu-west-1\"] .st-drift')")
 	tb.click(".l-stk .starb")
+	tb.wait("the row stays in its place", "document.querySelector('.l-stk .row.dim .starb[aria-pressed=false]') && document.querySelector('.chips a[href*=star]').innerText.includes('0')")
+	tb.open(path + "?star=on")
 	tb.wait("the star is removed", "document.querySelector('.empty')?.innerText.includes('No stack found')")
 	tb.axe("no stack found")
+
+	selectStacks(tb, s, path)
 
 	window("dark", 1440, 900)
 	tb.open(path)
@@ -200,4 +206,72 @@ func TestStacks(t *testing.T) {
 	if tops := evaluate[[]int](tb, card); tops[1] <= tops[0]+8 || tops[2] > tops[0]+8 {
 		t.Errorf("the name, message and time of a card begin at %v", tops)
 	}
+
+	// At compact density, which the user chooses with a scheme and a zone, the window shows more stacks.
+	window("light", 1440, 900)
+	tb.open("/user/settings")
+	tb.fill("#density", "compact")
+	tb.fill("#zone", "Asia/Tokyo")
+	tb.fill("#theme", "dark")
+	tb.axe("preferences")
+	tb.shot("preferences")
+	tb.click("form[action='/user/settings/preferences'] button")
+	tb.wait("the preferences are stored", "document.documentElement.dataset.density === 'compact'")
+	tb.open(path + "?group=none")
+	tb.wait("times are in the zone", "document.querySelector('.l-stk time[title]').title.includes('GMT+9') && getComputedStyle(document.documentElement).colorScheme === 'dark'")
+	rows = evaluate[[]float64](tb, `[...document.querySelectorAll(".l-stk .row:not(.hd, .grp)")].filter((r) => r.getBoundingClientRect().bottom <= innerHeight).map((r) => r.getBoundingClientRect().height)`)
+	if len(rows) < 26 || slices.Max(rows) != 28 || slices.Min(rows) != 28 {
+		t.Errorf("at compact density, %d rows are in the window, want 26 with 28 px: %v", len(rows), rows)
+	}
+	tb.axe("compact stacks")
+	tb.shot("stacks-compact")
+}
+
+// selectStacks selects stacks by keys, boxes and groups, folds a group, and previews the selected stacks.
+func selectStacks(tb *tab, s *consoletest.Server, path string) {
+	tb.t.Helper()
+	for _, name := range []string{"staging", "dev"} {
+		s.API(http.MethodPost, "/api/stacks/acme/payments/"+name+"/deployments/settings", map[string]any{
+			"sourceContext": map[string]any{"git": map[string]any{"repoUrl": "https://git.example.com/payments.git", "branch": "main"}},
+		}, nil)
+	}
+	const picked = `[...document.querySelectorAll(".l-stk .row:not(.grp) .tick:checked")].map((e) => e.getAttribute("aria-label").slice(7))`
+	shown := func(selector string) string {
+		return fmt.Sprintf("document.querySelector(%q).getClientRects().length > 0", selector)
+	}
+	tb.open(path)
+	tb.wait("no bar is shown", "!("+shown(".bulk")+")")
+	tb.press("j")
+	tb.press("x")
+	tb.wait("the key selects the group", picked+".length === 6 && "+shown(".bulk"))
+	tb.press("j")
+	tb.press("x")
+	tb.wait("the key removes a row from the selection", picked+".length === 5 && !"+picked+".includes('payments/prod')")
+	tb.click("[aria-label='Select payments/prod']")
+	tb.do("marking", chromedp.Evaluate[chromedp.Void]("window.same = true"))
+	tb.click("#fold-g-web")
+	tb.wait("the group folds without a new page", "window.same && location.search === '?fold=web' && !"+listed+".some((name) => name.startsWith('web/'))")
+	tb.wait("the selection remains", picked+".length === 6")
+	tb.axe("selected stacks")
+	tb.shot("stacks-selected")
+	tb.scheme("dark", 1440)
+	tb.rules("selected stacks dark", colorRules)
+	tb.shot("stacks-selected-dark")
+	tb.scheme("light", 1440)
+	tb.click(".bulk button[value=preview]")
+	tb.wait("the dialog says what starts", "document.querySelector('dialog h2')?.innerText === 'Preview 6 stacks' && /Cannot start\\s*4/.test(document.querySelector('dialog').innerText)")
+	tb.axe("bulk dialog")
+	tb.shot("bulk-dialog")
+	tb.press("\x1b")
+	tb.wait("the dialog is closed", "!document.querySelector('dialog[open]')")
+	tb.click(".bulk button[type=reset]")
+	tb.wait("nothing is selected", picked+".length === 0 && !("+shown(".bulk")+")")
+	tb.click("[aria-label='Select payments/dev']")
+	tb.click("[aria-label='Select payments/staging']")
+	tb.click(".bulk button[value=preview]")
+	tb.click("dialog button[name=confirmed]")
+	tb.wait("the deployments of the batch are listed", "document.readyState === 'complete' && location.search.startsWith('?batch=') && document.querySelectorAll('.l-dep .row[id]').length === 2")
+	tb.shot("batch")
+	tb.open(path + "?fold=web")
+	tb.wait("folds are in the URL", "document.querySelector('#fold-g-web').ariaExpanded === 'false'")
 }

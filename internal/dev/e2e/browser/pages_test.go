@@ -166,7 +166,7 @@ func TestPages(t *testing.T) {
 		"/welcome/cli":          {"/welcome/cli"},
 		"/{org}":                {"/" + w.org},
 		"/{org}/{project}":      {"/" + w.org + "/box", "/" + w.org + "/none"},
-		"/{org}/-/stacks":       {"/" + w.org + "/-/stacks", "/" + w.org + "/-/stacks?q=nothing"},
+		"/{org}/-/stacks":       {"/" + w.org + "/-/stacks", "/" + w.org + "/-/stacks?q=nothing", "/" + w.org + "/-/stacks?fold=box"},
 		"/{org}/-/deployments":  {"/" + w.org + "/-/deployments", "/" + w.org + "/-/deployments?status=bad", "/" + w.org + "/-/deployments?q=nothing", "/" + w.org + "/-/deployments?stack=box/none&initiator=git-push"},
 		"/{org}/-/pools":        {"/" + w.org + "/-/pools"},
 		"/{org}/-/pools/{pool}": {"/" + w.org + "/-/pools/" + w.Pool.ID, "/" + w.org + "/-/pools/" + w.Pool.ID + "?install=docker"},

@@ -51,7 +51,7 @@ func Register(site *page.Site, d Deps) {
 	site.Action(links.InvitationPath+"/accept", page.SignedIn, p.accept)
 	site.Action(links.InvitationPath+"/sign-up", page.Anyone, p.signUp)
 	site.View("/user/settings", page.SignedIn, p.settings)
-	site.Action("/user/settings/preferences", page.SignedIn, p.preferences)
+	site.Action(preferencesPath, page.SignedIn, p.savePreferences)
 	site.Action("/user/settings/sessions/{session}/end", page.SignedIn, p.endSession)
 	site.Action("/user/settings/sessions/end", page.SignedIn, p.endOthers)
 	site.Raw("/user/settings/passkeys/new", page.Fresh(page.SignedIn), p.askForNewPasskey)

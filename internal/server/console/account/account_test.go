@@ -450,4 +450,25 @@ func TestPreferences(t *testing.T) {
 	if p := b.Get("/user/settings"); p.Contains(`data-theme="dark"`) || p.Contains(`"><script>`) {
 		t.Error("an unknown theme is not the system's")
 	}
+
+	// Preferences belong to the user: another browser has them from its first page on, and other users do not.
+	s.Stack("web", "prod")
+	b.Post("/user/settings/preferences", url.Values{"theme": {"light"}, "density": {"compact"}, "zone": {" Asia/Tokyo "}, "keys": {"on"}})
+	other := s.SignIn()
+	if p := other.Get("/user/settings"); !p.Contains(`<html lang="en" data-theme="light" data-density="compact" data-zone="Asia/Tokyo"`, `value="Asia/Tokyo"`, `<option value="compact" selected>`) || !p.Contains(" JST") {
+		t.Errorf("another browser of the user has not the preferences: %s", p.Body[:min(500, len(p.Body))])
+	}
+	if p := s.SignInWith(s.AddUser("bob", "member")).Get("/acme/-/stacks"); p.Contains("data-density") || p.Contains("data-zone") || p.Contains("data-theme") {
+		t.Errorf("another user has the preferences: %s", p.Body[:min(500, len(p.Body))])
+	}
+	for _, zone := range []string{"Mars/Olympus", "Local", "../etc/passwd", `"><script>`, strings.Repeat("x", 65)} {
+		p := b.Post("/user/settings/preferences", url.Values{"theme": {"dark"}, "zone": {zone}})
+		if p.Status != http.StatusUnprocessableEntity || !p.Contains("No time zone has this name", `aria-invalid="true"`, `<option value="dark" selected>`) || p.Contains(`"><script>`) {
+			t.Errorf("the zone %q: status %d", zone, p.Status)
+		}
+	}
+	b.Post("/user/settings/preferences", url.Values{"theme": {"system"}})
+	if p := other.Get("/acme/-/stacks"); p.Contains("data-density") || p.Contains("data-zone") || p.Contains("data-theme") {
+		t.Errorf("the preferences remain: %s", p.Body[:min(500, len(p.Body))])
+	}
 }

@@ -24,17 +24,16 @@ func tabsAt(at int) []view.Tab {
 
 // you is what the settings page shows about the user.
 type you struct {
-	User       store.User
-	Sessions   []signin.Session
-	Current    string // id of the session
-	Way        string // on which the session began
-	Fresh      bool
-	Passkeys   []store.Passkey
-	Origin     string // of the pages at which passkeys work, or ""
-	Identities []store.Identity
-	Providers  []openid.Config
-	Theme      string
-	Keys       bool
+	User        store.User
+	Sessions    []signin.Session
+	Current     string // id of the session
+	Way         string // on which the session began
+	Fresh       bool
+	Passkeys    []store.Passkey
+	Origin      string // of the pages at which passkeys work, or ""
+	Identities  []store.Identity
+	Providers   []openid.Config
+	Preferences preferences
 }
 
 // onlyWay reports whether an invitation has created the user, who has nothing yet with which to sign in again.
@@ -63,30 +62,10 @@ func (p *pages) settingsPage(v *page.Visit, problem string) (view.Page, error) {
 	y.Sessions, err1 = p.SignIn.Sessions(ctx, id)
 	y.Passkeys, err2 = p.Passkeys.List(ctx, id)
 	y.Identities, err3 = p.Identity.Identities(ctx, id)
-	y.Theme, y.Keys = preferencesOf(v.R)
+	if y.Preferences = preferencesOf(v); y.Preferences.sent {
+		y.Preferences.Problem, problem = problem, ""
+	}
 	return view.Page{Title: "Your settings", Section: "you", Bar: &view.Bar{Title: y.User.Login, Count: "your settings"}, Tabs: tabsAt(0), Body: settings(y, problem)}, errors.Join(err1, err2, err3)
-}
-
-func preferencesOf(r *http.Request) (theme string, keys bool) {
-	keys = true
-	if c, err := r.Cookie(page.ThemeCookie); err == nil {
-		theme = c.Value
-	}
-	if c, err := r.Cookie(page.KeysCookie); err == nil {
-		keys = c.Value != "off"
-	}
-	return theme, keys
-}
-
-func (p *pages) preferences(v *page.Visit) (page.Answer, error) {
-	theme, keys := v.Form("theme"), "off"
-	if theme != "light" && theme != "dark" {
-		theme = "system"
-	}
-	if v.Form("keys") == "on" {
-		keys = "on"
-	}
-	return page.See("/user/settings").Cookie(p.site.Preference(page.ThemeCookie, theme)).Cookie(p.site.Preference(page.KeysCookie, keys)), nil
 }
 
 func (p *pages) endSession(v *page.Visit) (page.Answer, error) {

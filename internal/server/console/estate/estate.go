@@ -3,6 +3,7 @@ package estate
 
 import (
 	"cmp"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -23,8 +24,9 @@ import (
 
 // Deps are the services behind the pages.
 type Deps struct {
-	Estate *domain.Service
-	Stacks *stacks.Service
+	Estate      *domain.Service
+	Stacks      *stacks.Service
+	Deployments *deployments.Service
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 }
@@ -37,10 +39,17 @@ func Register(site *page.Site, d Deps) {
 	site.View("/{org}/-/stacks", page.Belongs, p.list)
 	site.View("/{org}/{project}", page.Belongs, p.list)
 	site.Action("/{org}/-/stacks/star", page.Belongs, p.star)
+	site.Raw("/{org}/-/stacks/bulk", page.Belongs, bulkAgain)
+	site.Action("/{org}/-/stacks/bulk", page.Belongs, p.bulk)
+	site.Action("/{org}/-/stacks/views", page.Belongs, p.saveView)
+	site.Action("/{org}/-/stacks/views/delete", page.Belongs, p.deleteView)
 }
 
 // ungrouped is the value of the parameter group for a list without groups.
 const ungrouped = "none"
+
+// noGroup is the value of the parameter fold for the group of stacks that have nothing in common.
+const noGroup = "/"
 
 // model is what a page shows. Its query is the view, which is the page's URL.
 type model struct {
@@ -49,6 +58,7 @@ type model struct {
 	Org, API string
 	Query    domain.Query
 	Create   bool
+	Views    []savedView
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) {
@@ -58,6 +68,9 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 	m.Query.Project = v.Param("project")
 	var err error
 	if m.List, err = p.Estate.List(v.Context(), v.Who, v.Org.ID, m.Query); err != nil {
+		return view.Page{}, err
+	}
+	if m.Views, err = p.views(v, m); err != nil {
 		return view.Page{}, err
 	}
 	return view.Page{
@@ -78,6 +91,9 @@ func query(values url.Values) domain.Query {
 	}
 	if q.Group == ungrouped {
 		q.Group = store.Ungrouped
+	}
+	for _, value := range values["fold"] {
+		q.Folded = append(q.Folded, strings.TrimPrefix(value, noGroup))
 	}
 	q.TagName, q.TagValue, _ = strings.Cut(values.Get("tag"), ":")
 	for _, s := range values["state"] {
@@ -105,7 +121,7 @@ func (p *pages) star(v *page.Visit) (page.Answer, error) {
 }
 
 // parameters are those of the page's URL.
-var parameters = []string{"q", "state", "star", "tag", "owner", "drift", "group", "sort", "page"}
+var parameters = []string{"q", "state", "star", "tag", "owner", "drift", "group", "fold", "sort", "page"}
 
 func (m model) filtered() bool {
 	q := m.Query
@@ -128,6 +144,9 @@ var sortTexts = []view.Option{
 	{Value: string(store.SortByDrift), Text: "Drift"},
 }
 
+// rowMenu are the pages of a stack to which its row links.
+var rowMenu = []view.Part{{Name: "runs", Text: "Runs"}, {Name: "changes", Text: "Changes"}, {Name: "resources", Text: "Resources"}, {Name: "drift", Text: "Drift"}}
+
 // menu returns the options of a parameter, and the text of the current one.
 func (m model) menu(name, current string, texts []view.Option) (text string, list []view.MenuItem) {
 	for _, o := range texts {
@@ -135,7 +154,11 @@ func (m model) menu(name, current string, texts []view.Option) (text string, lis
 		if o == texts[0] {
 			value = "" // the default
 		}
-		list = append(list, view.MenuItem{Text: o.Text, Href: m.With(name, value), Current: o.Value == current})
+		href := m.With(name, value)
+		if name == "group" {
+			href = m.With(name, value, "fold", "")
+		}
+		list = append(list, view.MenuItem{Text: o.Text, Href: href, Current: o.Value == current})
 		if o.Value == current {
 			text = o.Text
 		}
@@ -218,9 +241,20 @@ func (m model) pager() (first, next string) {
 	return first, next
 }
 
-// beginning reports whether a stack is the first of its group on the page.
-func (m model) beginning(i int) bool {
-	return m.Query.Group != store.Ungrouped && (i == 0 || m.Stacks[i-1].Group != m.Stacks[i].Group)
+// groupID is the id of the row of a group.
+func groupID(value string) string { return "g-" + url.QueryEscape(value) }
+
+// foldHref is the page on which a group is folded if it is not, and otherwise unfolded.
+func (m model) foldHref(value string) string {
+	value = cmp.Or(value, noGroup)
+	changed := m.Filters
+	changed.Values = maps.Clone(m.Values)
+	if list := m.Values["fold"]; slices.Contains(list, value) {
+		changed.Values["fold"] = slices.DeleteFunc(slices.Clone(list), func(name string) bool { return name == value })
+	} else {
+		changed.Values["fold"] = append(slices.Clip(list), value)
+	}
+	return changed.With("page", m.Values.Get("page"))
 }
 
 // groupText is the title of a group.

@@ -126,7 +126,7 @@ func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) 
 	if err != nil {
 		return err
 	}
-	if err := view.Frame(shell, p).Render(v.Context(), &buf); err != nil {
+	if err := view.Frame(shell, p).Render(view.InZone(v.Context(), v.chosenZone()), &buf); err != nil {
 		return fmt.Errorf("rendering a page: %w", err)
 	}
 	s.write(w, v.R, status, view.VisibleControls(buf.Bytes()))
@@ -149,6 +149,15 @@ func (s *Site) shell(v *Visit) (view.Shell, error) {
 	}
 	if c, err := v.R.Cookie(ThemeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
 		shell.Theme = c.Value
+	}
+	if u := v.Who.User; u.ID != "" {
+		shell.Density = u.Density
+		if u.Scheme != "" {
+			shell.Theme = strings.TrimSuffix(u.Scheme, "system")
+		}
+		if v.chosenZone() != nil {
+			shell.Zone = u.Zone
+		}
 	}
 	if c, err := v.R.Cookie(KeysCookie); err == nil && c.Value == "off" {
 		shell.NoKeys = true

@@ -253,7 +253,7 @@ func (s *Site) send(ctx context.Context, v *Visit, p view.Page, sent *sentPage, 
 	if err != nil {
 		return err
 	}
-	return sent.update(ctx, out, p, n)
+	return sent.update(view.InZone(ctx, v.chosenZone()), out, p, n)
 }
 
 // update sends what differs from the shown page.

@@ -59,6 +59,9 @@ func (l *list) chips() []chip {
 			list = append(list, chip{Text: s.text, Mark: s.mark, Count: counts[s.value], Href: l.With("status", s.value), Current: at == s.value})
 		}
 	}
+	if l.Query.Batch != "" {
+		list = append(list, chip{Text: "Started together", Href: l.With("batch", ""), Current: true})
+	}
 	return append(list, chip{Text: "Mine", Href: l.With("mine", "on"), Current: l.Query.Mine})
 }
 

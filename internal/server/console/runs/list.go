@@ -100,7 +100,7 @@ func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
 }
 
 // listParameters are those of the page's URL.
-var listParameters = []string{"q", "status", "stack", "operation", "pool", "who", "initiator", "mine", "since", "after"}
+var listParameters = []string{"q", "status", "stack", "operation", "pool", "who", "initiator", "mine", "batch", "since", "after"}
 
 // period is how long ago deployments were requested at most.
 type period struct {
@@ -117,13 +117,13 @@ var periods = []period{
 func query(values url.Values, now time.Time) deployments.Query {
 	q := deployments.Query{
 		State: values.Get("status"), Operation: workflow.Operation(values.Get("operation")), PoolID: values.Get("pool"), Initiator: values.Get("initiator"),
-		Who: strings.TrimSpace(values.Get("who")), Mine: values.Get("mine") == "on", Text: strings.TrimSpace(values.Get("q")), After: values.Get("after"),
+		Who: strings.TrimSpace(values.Get("who")), Mine: values.Get("mine") == "on", Text: strings.TrimSpace(values.Get("q")), Batch: values.Get("batch"), After: values.Get("after"),
 	}
 	q.Project, q.Stack, _ = strings.Cut(strings.TrimSpace(values.Get("stack")), "/")
 	if !slices.ContainsFunc(states, func(s state) bool { return s.value == q.State }) {
 		q.State = ""
 	}
-	if length := periodOf(values.Get("since")).length; length > 0 {
+	if length := periodOf(values.Get("since")).length; length > 0 && q.Batch == "" {
 		q.Since = now.Add(-length)
 	}
 	return q

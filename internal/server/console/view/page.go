@@ -129,6 +129,10 @@ type Shell struct {
 	Numbers Numbers
 	// Theme is "light", "dark" or "" for the system's.
 	Theme string
+	// Density is "compact" or "" for the usual one.
+	Density string
+	// Zone is the time zone that the user has chosen, or "".
+	Zone string
 	// NoKeys turns off keys without a modifier.
 	NoKeys bool
 	// Member shows the organization's lists, and Admin its pages for administrators.

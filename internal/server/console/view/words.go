@@ -1,8 +1,26 @@
 package view
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
-func absolute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+type zoneKey struct{}
+
+// InZone returns a context in which pages show times in a zone; nil means UTC.
+func InZone(ctx context.Context, zone *time.Location) context.Context {
+	if zone == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, zoneKey{}, zone)
+}
+
+func absolute(ctx context.Context, t time.Time) string {
+	if zone, ok := ctx.Value(zoneKey{}).(*time.Location); ok {
+		return t.In(zone).Format("2006-01-02 15:04:05 MST")
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
 
 func machine(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

@@ -44,8 +44,10 @@ type Query struct {
 	Owner             string
 	Drift             string // "found", "none" or "never"
 	Group             store.EstateGroup
-	Sort              store.EstateSort
-	Page              int // from 1
+	// Folded are groups of which the list contains no stacks, by the value that their stacks have in common.
+	Folded []string
+	Sort   store.EstateSort
+	Page   int // from 1
 }
 
 // Stack is a stack in a list.
@@ -62,23 +64,27 @@ type Group struct {
 	Value             string // that they have in common; "" for those without
 	Stacks, Resources int64
 	States            map[State]int64
+	// Folded says that the list contains none of the group's stacks, and Rows which they are otherwise: those on the page.
+	Folded bool
+	Rows   []Stack
 }
 
 // List is a page of stacks.
 type List struct {
 	Stacks []Stack
-	Groups map[string]Group // those of the stacks, by their values
-	All    int64            // without the query's states and stars
-	States map[State]int64  // of these
-	Stars  int64            // of these
-	Owners []string         // of these, or of all if the query selects one, in order
-	More   bool             // there is a next page
+	Groups []Group         // those of the stacks, and folded ones between them; none in a list without groups
+	All    int64           // without the query's states and stars
+	States map[State]int64 // of these
+	Stars  int64           // of these
+	Owners []string        // of these, or of all if the query selects one, in order
+	More   bool            // there is a next page
 }
 
 // Bounds of a query.
 const (
 	maxText  = 200
 	maxWords = 8
+	maxFolds = 100
 )
 
 // rowMemory is the approximate size of a stack in a [List], in bytes.
@@ -96,6 +102,8 @@ func (q Query) filter(p identity.Principal, orgID string) (store.EstateFilter, e
 	switch {
 	case len(q.Text) > maxText || len(f.Words) > maxWords:
 		return f, fault.Invalid("the filter is longer than %d bytes or %d words", maxText, maxWords)
+	case len(q.Folded) > maxFolds || slices.ContainsFunc(q.Folded, func(name string) bool { return len(name) > maxText }):
+		return f, fault.Invalid("more than %d groups are folded, or one has a name of more than %d bytes", maxFolds, maxText)
 	case len(q.TagName)+len(q.TagValue)+len(q.Owner)+len(q.Group) > maxText:
 		return f, fault.Invalid("the tag, owner or group is longer than %d bytes", maxText)
 	}
@@ -136,8 +144,9 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 		return List{}, err
 	}
 	l, err := store.ReadLong(ctx, s.db, func(tx *store.Tx) (l List, err error) {
+		var order []Group
 		if f.Group != store.Ungrouped {
-			if l.Groups, err = groupsOf(tx, &f); err != nil {
+			if order, err = groupsOf(tx, &f, q.Folded); err != nil {
 				return l, err
 			}
 		}
@@ -149,6 +158,7 @@ func (s *Service) List(ctx context.Context, p identity.Principal, orgID string, 
 			rows = rows[:PageSize]
 		}
 		l.Stacks = stacksOf(rows)
+		l.divide(order)
 		return l, l.count(tx, f)
 	})
 	return l, fault.While(err, "listing stacks")
@@ -184,9 +194,29 @@ func stacksOf(rows []store.EstateRow) []Stack {
 	return list
 }
 
-// groupsOf returns the groups on the page of a list, and lets f select them. Sorted by state, groups with stacks that
-// need attention are first. Stacks without a group are last.
-func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
+// divide sets the groups on the page, of those that begin there, are continued there or follow.
+func (l *List) divide(order []Group) {
+	rest := l.Stacks
+	for _, g := range order {
+		n := 0
+		for n < len(rest) && rest[n].Group == g.Value {
+			n++
+		}
+		switch g.Rows, rest = rest[:n], rest[n:]; {
+		case n > 0:
+		case !g.Folded:
+			return // its first stack is on the next page
+		case len(rest) == 0 && len(l.Stacks) == PageSize:
+			l.More = true
+			return
+		}
+		l.Groups = append(l.Groups, g)
+	}
+}
+
+// groupsOf returns the groups from the beginning of a page of a list, and lets f select those on it. Sorted by state, groups
+// with stacks that need attention are first. Stacks without a group are last.
+func groupsOf(tx *store.Tx, f *store.EstateFilter, folded []string) ([]Group, error) {
 	counts, err := tx.CountEstateGroups(*f, maxGroupCounts+1) // by group and rank
 	if err != nil {
 		return nil, err
@@ -213,22 +243,28 @@ func groupsOf(tx *store.Tx, f *store.EstateFilter) (map[string]Group, error) {
 			return cmp.Compare(a.Group, b.Group)
 		}
 	})
-	needed, groups := int64(f.Limit), map[string]Group{}
+	needed, before, groups := int64(f.Limit), int64(f.Offset), []Group{}
 	for _, parts := range order {
 		g := groupOf(parts)
-		n := g.Stacks
-		if len(f.Groups) == 0 && int64(f.Offset) >= n {
-			f.Offset -= int(n)
+		if g.Folded = slices.Contains(folded, g.Value); g.Folded {
+			// A folded group is on the page of the stack that would follow it.
+			if before == 0 {
+				groups = append(groups, g)
+			}
+			continue
+		}
+		if before >= g.Stacks {
+			before -= g.Stacks
 			continue
 		}
 		if needed <= 0 {
 			break
 		}
-		groups[g.Value] = g
-		if f.Groups = append(f.Groups, g.Value); len(f.Groups) == 1 {
-			n -= int64(f.Offset)
+		groups, f.Groups = append(groups, g), append(f.Groups, g.Value)
+		if len(f.Groups) == 1 {
+			f.Offset = int(before)
 		}
-		needed -= n
+		needed, before = needed-(g.Stacks-before), 0
 	}
 	return groups, nil
 }
@@ -309,4 +345,10 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+// Check returns an error if the query is invalid.
+func (q Query) Check() error {
+	_, err := q.filter(identity.Principal{}, "")
+	return err
 }

@@ -10,3 +10,4 @@ import "./resource-tree.js";
 import "./log-view.js";
 import "./passkey-form.js";
 import "./star.js";
+import "./stack-list.js";

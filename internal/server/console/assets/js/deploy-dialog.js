@@ -79,14 +79,14 @@ async function send(form, submitter) {
     show(refused);
     dialog.querySelector("[aria-invalid], [role=alert]")?.focus();
   } catch {
-    dialog.querySelector(".outlook span").textContent = "The server cannot be reached. Try again.";
+    if (dialog) dialog.querySelector(".outlook span").textContent = "The server cannot be reached. Try again.";
   } finally {
     form.inert = false;
   }
 }
 
 document.addEventListener("submit", (event) => {
-  if (!dialog?.contains(event.target)) return;
+  if (!dialog?.contains(event.target) && event.target.id !== "bulk") return;
   event.preventDefault();
   if (event.submitter?.formMethod === "get") reload(event.target, event.submitter);
   else send(event.target, event.submitter);

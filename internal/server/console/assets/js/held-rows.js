@@ -10,7 +10,7 @@ export function update(list, wanted) {
   const place = document.querySelector("[data-new-rows]");
   if (rows.length === 0 || !place) return morph(list, wanted);
   const shown = new Set(rows.map((row) => row.id));
-  const waiting = rowsOf(wanted).filter((row) => !shown.has(row.id)).length;
+  const waiting = rowsOf(wanted).filter((row) => !shown.has(row.id) && !row.matches(".grp")).length;
   const next = new Map(rowsOf(wanted).map((row) => [row.id, row.cloneNode(true)]));
   for (const row of rows) {
     if (next.has(row.id)) morph(row, next.get(row.id));

@@ -12,6 +12,9 @@ export function element(tag, properties = {}, ...children) {
   return e;
 }
 
+// timeZone is the user's zone, or undefined.
+export const { zone: timeZone } = document.documentElement.dataset;
+
 const sprite = new URL("../icons/icons.svg", import.meta.url).pathname;
 const svg = "http://www.w3.org/2000/svg";
 

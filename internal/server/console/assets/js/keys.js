@@ -16,6 +16,7 @@ const help = [
   ["/", "filter the list"],
   ["j k", "next and previous row"],
   ["Enter", "open the row"],
+  ["x", "select the row"],
   ["< >", "previous and next run of the stack"],
   ["?", "this help"],
   ["f", "log: follow the end"],
@@ -90,6 +91,9 @@ document.addEventListener("keydown", (event) => {
       break;
     case "k":
       move(-1);
+      break;
+    case "x":
+      document.activeElement.closest(".row")?.querySelector(".tick")?.click();
       break;
     case "<":
     case ">": {

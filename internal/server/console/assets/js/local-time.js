@@ -1,4 +1,6 @@
 // local-time shows a time relative to now, and its local form in the title.
+import { timeZone } from "./html.js";
+
 const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
@@ -34,13 +36,13 @@ function age(seconds) {
   return `${Math.floor(all / size)} ${name}`;
 }
 
-// soon returns a time in the future, as the server does, but in the zone of the browser.
+// soon returns a time in the future, as the server does, but in the zone of the user.
 function soon(at) {
   const date = new Date(at);
-  const midnight = new Date().setHours(0, 0, 0, 0);
-  const days = Math.floor((at - midnight) / 86400000);
-  if (days === 0) return date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-  return date.toLocaleDateString("en-GB", days > 0 && days < 7 ? { weekday: "short" } : { day: "numeric", month: "short" });
+  const day = (t) => Date.parse(new Date(t).toLocaleDateString("en-CA", { timeZone }));
+  const days = (day(at) - day(Date.now())) / 86400000;
+  if (days === 0) return date.toLocaleTimeString("en-GB", { timeZone, hour: "2-digit", minute: "2-digit" });
+  return date.toLocaleDateString("en-GB", days > 0 && days < 7 ? { timeZone, weekday: "short" } : { timeZone, day: "numeric", month: "short" });
 }
 
 const shown = new Set();
@@ -79,9 +81,9 @@ class LocalTime extends HTMLElement {
     if (Number.isNaN(at)) return 30000;
     const seconds = (at - Date.now()) / 1000;
     const form = this.dataset.form;
-    const local = new Date(at).toLocaleString("en-GB", { timeZoneName: "short" });
+    const local = new Date(at).toLocaleString("en-GB", { timeZone, timeZoneName: "short" });
     const exact = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
-    const time24 = () => new Date(at).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+    const time24 = () => new Date(at).toLocaleTimeString("en-GB", { timeZone, hour: "2-digit", minute: "2-digit" });
     const forms = { time: time24, since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact, soon: () => soon(at) };
     const text = (forms[form] ?? (() => words(seconds)))();
     if (time.textContent !== text) time.textContent = text;

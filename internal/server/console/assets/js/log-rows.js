@@ -1,6 +1,6 @@
 // The rows of a log that are on the screen: headers of steps, and lines. Rows are kept as long as
 // they are visible, so that a selection survives. Lines become text nodes, never HTML.
-import { element, icon } from "./html.js";
+import { element, icon, timeZone } from "./html.js";
 import { flags } from "./log-source.js";
 import { render } from "./log-text.js";
 
@@ -159,9 +159,9 @@ export class LogRows {
     if (!line?.[0]) return cell;
     const { view } = this;
     const at = new Date(line[0]);
-    cell.title = `${at.toLocaleString("en-GB", { timeZoneName: "short" })} (${at.toISOString()})`;
+    cell.title = `${at.toLocaleString("en-GB", { timeZone, timeZoneName: "short" })} (${at.toISOString()})`;
     if (view.time === 1) {
-      cell.textContent = at.toLocaleTimeString("en-GB");
+      cell.textContent = at.toLocaleTimeString("en-GB", { timeZone });
       return cell;
     }
     const from = view.time === 2 ? Date.parse(view.dataset.begin) : previous?.[0] || line[0];
