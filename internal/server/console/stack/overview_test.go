@@ -22,7 +22,7 @@ func TestHead(t *testing.T) {
 	for path, tab := range map[string]string{
 		"": "Overview", "/resources": "Resources", "/resource?urn=" + url.QueryEscape(urnPrefix+"pulumi:pulumi:Stack::web-prod"): "Resources",
 		"/changes": "Changes", "/runs": "Runs", "/runs?kind=preview": "Runs", "/drift": "Drift",
-		"/settings": "Settings", "/settings/schedules": "Settings", "/settings/webhooks": "Settings", "/settings/access": "Settings", "/settings/options": "Settings", "/git": "Settings",
+		"/settings": "Settings", "/settings/schedules": "Settings", "/settings/webhooks": "Settings", "/settings/access": "Settings", "/settings/options": "Settings", "/settings/triggers": "Settings",
 	} {
 		p := f.page(f.base + path)
 		if n := strings.Count(p.Body, "<h1"); n != 1 {

@@ -47,35 +47,58 @@ func check(t *testing.T, path string, p consoletest.Page) consoletest.Page {
 
 var (
 	patchField = regexp.MustCompile(`name="patch" value="([^"]*)"`)
+	pending    = regexp.MustCompile(`name="pending" value="([^"]*)"`)
 	version    = regexp.MustCompile(`name="version" value="(\d+)"`)
 )
 
 // store fills in the form of the deployment settings, and saves what the review shows.
 func store(t *testing.T, b *consoletest.Browser, form url.Values) (review consoletest.Page) {
 	t.Helper()
-	review = check(t, base, b.Post(base, form))
-	if review.Status != http.StatusOK {
+	return storeAt(t, b, "", form)
+}
+
+// storeAt fills in the form of one of the pages, and saves what the review shows.
+func storeAt(t *testing.T, b *consoletest.Browser, part string, form url.Values) (review consoletest.Page) {
+	t.Helper()
+	at := strings.TrimSuffix(base+"/"+part, "/")
+	review = check(t, at, b.Post(at, form))
+	if review.Status != http.StatusOK || !review.Contains("<dialog") {
 		t.Fatalf("review: status %d: %s", review.Status, review.Body)
 	}
-	patch := html.UnescapeString(patchField.FindStringSubmatch(review.Body)[1])
-	p := b.Post(base+"/save", url.Values{"patch": {patch}, "version": {version.FindStringSubmatch(review.Body)[1]}})
-	if p.Status != http.StatusSeeOther {
-		t.Fatalf("save: status %d: %s", p.Status, p.Body)
+	p := b.Post(base+"/save", saved(review, part))
+	if p.Status != http.StatusSeeOther || !strings.HasPrefix(p.Location(), at+"?saved=") {
+		t.Fatalf("save: status %d, %s: %s", p.Status, p.Location(), p.Body)
 	}
-	if !b.Get(p.Location()).Contains("Saved.", "data-dialog autofocus", "Deploy now") || b.Get(base+"?saved=0").Contains("Deploy now") {
+	if !b.Get(p.Location()).Contains("Saved.", "data-dialog autofocus", "Deploy now") || b.Get(at+"?saved=0").Contains("Deploy now") {
 		t.Error("the page offers to deploy not after saving, or always")
 	}
 	return review
 }
 
-var reviewRow = regexp.MustCompile(`(?s)<th scope="row">(.*?)</th><td><del>(.*?)</del></td><td><ins>(.*?)</ins></td>`)
+// saved returns the form that stores what a review shows.
+func saved(review consoletest.Page, part string) url.Values {
+	find := func(re *regexp.Regexp) string {
+		m := re.FindStringSubmatch(review.Body)
+		if m == nil {
+			return ""
+		}
+		return html.UnescapeString(m[1])
+	}
+	return url.Values{"part": {part}, "patch": {find(patchField)}, "pending": {find(pending)}, "version": {find(version)}}
+}
+
+var reviewRow = regexp.MustCompile(`(?s)<span role="rowheader">(.*?)</span>\s*<span role="cell"><span class="hide">was</span><del>(.*?)</del><span class="hide">becomes</span><ins>(.*?)</ins>\s*(?:<span class="badge">(.*?)</span>)?`)
 
 // reviewed compares the changes that a review lists.
 func reviewed(t *testing.T, review consoletest.Page, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
 	for _, row := range reviewRow.FindAllStringSubmatch(review.Body, -1) {
-		got[row[1]] = html.UnescapeString(row[2] + " → " + row[3])
+		change := row[2] + " → " + row[3]
+		if row[4] != "" {
+			change += " (" + row[4] + ")"
+		}
+		got[row[1]] = html.UnescapeString(change)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the review (-want +got):\n%s", diff)
@@ -89,12 +112,20 @@ func TestDeploymentSettings(t *testing.T) {
 	}
 	form := url.Values{
 		"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "folder": {"infra"}, "commands": {"echo " + hostile + "\n\nmake"},
-		"auth": {"token"}, "git-secret": {"tok-123"}, "name0": {"PLAIN"}, "value0": {hostile}, "name1": {"HIDDEN"}, "value1": {"hunter2"}, "secret1": {"on"},
+		"auth": {"token"}, "git-secret": {"tok-123"}, "name": {"PLAIN"}, "value": {hostile}, "do": {"add"},
 		"skipInstallDependencies": {"on"}, "cache": {"on"}, "group": {"network"}, "after-failure": {"notify"}, "image": {"pulumi/pulumi:3"},
+	}
+	// A variable is added, and kept in the form until the settings are stored; so is the token, without its text.
+	added := check(t, base, b.Post(base, form))
+	if added.Contains("<dialog", "tok-123") || !added.Contains(`name="remove" value="PLAIN"`, `<option value="keep" selected>the new access token</option>`, `value="infra"`, `class="field changed"`) {
+		t.Fatalf("after adding a variable: status %d: %s", added.Status, added.Body)
+	}
+	for name, value := range map[string]string{"pending": saved(added, "").Get("pending"), "auth": "keep", "git-secret": "", "name": "HIDDEN", "value": "hunter2", "secret": "on", "do": ""} {
+		form.Set(name, value)
 	}
 	review := store(t, b, form)
 	reviewed(t, review, map[string]string{
-		"Git repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Folder": "the root of the repository → infra",
+		"Repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Folder": "the root of the repository → infra",
 		"Credentials: access token": "none → [secret, new value]", "Commands before the operation": "none → echo " + hostile + "\nmake",
 		"Variable PLAIN": "none → " + hostile, "Variable HIDDEN": "none → [secret, new value]",
 		"Skip installing dependencies": "no → yes", "Keep the workspace for the next deployment": "no → yes", "Concurrency group": "none → network", "Commands after the operation": "none → notify (failure)", "Image": "the agent's default → pulumi/pulumi:3",
@@ -143,10 +174,16 @@ func TestDeploymentSettings(t *testing.T) {
 
 	// The second change keeps the credentials and the secret variable, and removes the other.
 	form = url.Values{
-		"repository": form["repository"], "commit": {strings.Repeat("a", 40)}, "auth": {"keep"}, "remove:PLAIN": {"on"}, "image": {"pulumi/pulumi:3"},
+		"repository": form["repository"], "commit": {strings.Repeat("a", 40)}, "auth": {"keep"}, "remove": {"PLAIN"}, "image": {"pulumi/pulumi:3"},
 	}
+	removed := b.Post(base, form)
+	if removed.Contains("<dialog") || removed.Contains(`value="PLAIN"`) || !removed.Contains(`value="HIDDEN"`) {
+		t.Errorf("after removing a variable: %s", removed.Body)
+	}
+	form.Del("remove")
+	form.Set("pending", saved(removed, "").Get("pending"))
 	reviewed(t, store(t, b, form), map[string]string{
-		"Branch": "main → none", "Commit": "none → " + form.Get("commit"), "Folder": "infra → the root of the repository",
+		"Branch": "main → none", "Commit": "none → " + form.Get("commit"), "Folder": "infra → the root of the repository (default)",
 		"Commands before the operation": "echo " + hostile + "\nmake → none", "Variable PLAIN": hostile + " → none",
 		"Skip installing dependencies": "yes → no", "Keep the workspace for the next deployment": "yes → no", "Concurrency group": "network → none", "Commands after the operation": "notify (failure) → none",
 	})
@@ -180,7 +217,7 @@ func TestPostRunCommandsAsStored(t *testing.T) {
 		if !page.Contains("cannot be changed here", "echo a") || page.Contains(`name="after-always"`) {
 			t.Errorf("%s: the page offers to change the commands", name)
 		}
-		store(t, b, url.Values{"after-always": {"echo other"}, "group": {"g"}})
+		store(t, b, url.Values{"after-always": {"echo other"}, "group": {name}})
 		var set struct {
 			CacheOptions     any
 			OperationContext struct{ PostRunCommands []m }
@@ -214,19 +251,25 @@ func TestSchedules(t *testing.T) {
 	if p := get(t, b, "/acme/web/prod"); !p.Contains("The time to live of the stack ends", "2099-01-02", "time to live: destroy") {
 		t.Error("the page of the stack does not show its time to live")
 	}
-	for _, form := range []url.Values{{"kind": {"drift"}, "cron": {hostile}}, {"kind": {"ttl"}, "once": {"soon"}}, {"kind": {hostile}}} {
-		if p := check(t, path, b.Post(path, form)); p.Status != http.StatusUnprocessableEntity {
-			t.Errorf("%v: status %d", form, p.Status)
+	for wrong, form := range map[string]url.Values{"cron": {"kind": {"drift"}, "cron": {hostile}}, "once": {"kind": {"ttl"}, "once": {"soon"}}, "operation": {"kind": {"schedule"}, "operation": {hostile}}, "": {"kind": {hostile}}} {
+		p := check(t, path, b.Post(path, form))
+		if p.Status != http.StatusUnprocessableEntity || (wrong != "") != p.Contains(`aria-describedby="`+wrong+`-problem`) {
+			t.Errorf("%v: status %d: %s", form, p.Status, p.Body)
 		}
 	}
 	page := get(t, b, path)
-	if !page.Contains("detect drift and remediate", "0 2 * * 1", "destroy", "once, 2099-01-02 03:04") {
+	if !page.Contains("detect drift and remediate", "0 2 * * 1", "destroy", "once, 2 Jan 2099 03:04", "on Monday at 02:00", "never ran") {
 		t.Errorf("the page lacks a schedule: %s", page.Body)
 	}
 	id := regexp.MustCompile(`/settings/schedules/([^/"]+)/pause`).FindStringSubmatch(page.Body)[1]
 	for _, step := range []struct{ action, want string }{{"pause", "#s-paused"}, {"resume", "/pause"}, {"delete", "schedules"}} {
-		if p := b.Post(path+"/"+id+"/"+step.action, nil); p.Status != http.StatusSeeOther {
+		p := b.Post(path+"/"+id+"/"+step.action, nil)
+		if p.Status != http.StatusSeeOther {
 			t.Fatalf("%s: status %d", step.action, p.Status)
+		}
+		undo := `action="` + path + "/" + id + `/resume" class="inline"><button class="btn small">Undo`
+		if got := b.Get(p.Location()).Contains("Paused: detect drift and remediate.", undo); got != (step.action == "pause") {
+			t.Errorf("%s: Undo is offered: %v", step.action, got)
 		}
 		if p := get(t, b, path); !p.Contains(step.want) || step.action == "delete" && p.Contains(id) {
 			t.Errorf("after %s: %s", step.action, p.Body)
@@ -329,5 +372,5 @@ func TestReviewOmitsDefaults(t *testing.T) {
 	var pool struct{ ID string }
 	s.API(http.MethodPost, "/api/orgs/acme/agent-pools", m{"name": "eu"}, &pool)
 	review := store(t, b, url.Values{"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "pool": {pool.ID}})
-	reviewed(t, review, map[string]string{"Git repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Pool": "the organization's default → eu"})
+	reviewed(t, review, map[string]string{"Repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Pool": "the organization's default → eu"})
 }

@@ -9,4 +9,5 @@ import "./table-labels.js";
 import "./resource-tree.js";
 import "./log-view.js";
 import "./passkey-form.js";
+import "./review-bar.js";
 import "./star.js";
