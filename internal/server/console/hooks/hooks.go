@@ -119,7 +119,7 @@ func (m listModel) formats() []view.Option {
 
 func (m listModel) urlHint() string {
 	if m.OfStack {
-		return "For a deployment: project/stack."
+		return "An address, or project/stack to start a deployment of another stack."
 	}
 	return ""
 }

@@ -155,7 +155,16 @@ func changedFields(before, after *workflow.Settings, poolName func(id string) st
 			out = append(out, c)
 		}
 	}
+	// The form begins with the source.
+	slices.SortStableFunc(out, func(a, b fieldChange) int { return place(a.Member) - place(b.Member) })
 	return out, nil
+}
+
+func place(member string) int {
+	if strings.HasPrefix(member, "sourceContext.") {
+		return 0
+	}
+	return 1
 }
 
 // members returns the members of settings that contain a value, by their paths. hide returns the text

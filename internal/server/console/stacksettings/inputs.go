@@ -2,6 +2,7 @@ package stacksettings
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"workflowagent/internal/server/console/view"
@@ -20,6 +21,15 @@ func inherits(i view.Input, value, origin string) view.Input {
 func hinted(i view.Input, hint string) view.Input {
 	i.Hint = hint
 	return i
+}
+
+// version says which version of the settings is stored, and who stored it.
+func (m deployModel) version() string {
+	text := "Version " + strconv.FormatInt(m.D.Version, 10)
+	if m.Source != "" {
+		text += ", stored by " + m.Source
+	}
+	return text
 }
 
 func (m deployModel) repository(git workflow.SourceContextGit) view.Input {

@@ -176,7 +176,7 @@ func renameBlock(m optionsModel) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Block("rename", "Rename, or move to another project", "The state is rewritten, so that no resource is replaced. Nothing is lost.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var5), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Block("rename", "Rename or move", "To another name or project. The state is rewritten, so that no resource is replaced. Nothing is lost.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var5), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -354,7 +354,7 @@ func TestOptions(t *testing.T) {
 	if p := get(t, b, renamed); p.Contains(form) || !p.Contains("older than 15 minutes", `href="/-/login?next=`+url.QueryEscape(renamed)+`"`) {
 		t.Errorf("with an old sign-in, the page does not ask for another one: %s", p.Body)
 	}
-	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusForbidden || status() != http.StatusOK {
+	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusForbidden || status() != http.StatusOK || !p.Contains(form, `name="confirm" value="web/live"`, "Send it again") {
 		t.Errorf("deleting with an old sign-in: status %d: %s", p.Status, p.Body)
 	}
 	b = s.SignIn()
@@ -363,6 +363,46 @@ func TestOptions(t *testing.T) {
 	}
 	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusSeeOther || status() != http.StatusNotFound {
 		t.Errorf("deleting: %s", fmt.Sprint(p.Status, p.Body))
+	}
+}
+
+// TestFormsKeepTheirValues checks that what a visitor has entered is still there after an error, a change by others in the
+// meantime, and a sign-in again.
+func TestFormsKeepTheirValues(t *testing.T) {
+	s, b := newServer(t)
+	form := url.Values{
+		"repository": {"https://git.example.com/web.git"}, "branch": {"release"}, "folder": {"../x"}, "image": {hostile}, "group": {hostile},
+		"auth": {"basic"}, "git-user": {"ada"}, "name": {"TOKEN"}, "value": {"hunter2"}, "secret": {"on"}, "version": {"0"},
+	}
+	wrong := check(t, base, b.Post(base, form))
+	if wrong.Status != http.StatusUnprocessableEntity || wrong.Contains("hunter2") || wrong.Contains("<dialog") {
+		t.Errorf("a wrong form: status %d: %s", wrong.Status, wrong.Body)
+	}
+	for _, want := range []string{
+		`value="release"`, `value="../x"`, `value="ada"`, `<option value="basic" selected>`, "Enter the user name and the password.", "2 to correct", `name="remove" value="TOKEN"`,
+		`aria-describedby="folder-problem`, `aria-describedby="git-secret-problem`, `value="&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"`,
+	} {
+		if !wrong.Contains(want) {
+			t.Errorf("the wrong form lacks %s: %s", want, wrong.Body)
+		}
+	}
+	for name, value := range map[string]string{"folder": "", "image": "", "auth": "token", "git-secret": "tok", "name": "", "value": "", "pending": saved(wrong, "").Get("pending")} {
+		form.Set(name, value)
+	}
+	review := b.Post(base, form)
+	s.API(http.MethodPost, "/api/stacks/acme/web/prod/deployments/settings", m{"concurrencyGroup": "other"}, nil)
+	if p := b.Post(base+"/save", saved(review, "")); p.Status != http.StatusUnprocessableEntity || !p.Contains("have changed since", `value="release"`, `name="remove" value="TOKEN"`, "the new access token") {
+		t.Errorf("saving after a change by others: status %d: %s", p.Status, p.Body)
+	}
+	form.Set("group", "mine")
+	if again := b.Post(base, form); !again.Contains("compared with the new ones", "<dialog", "<del>other</del>", "<ins>mine</ins>") {
+		t.Errorf("the review after a change by others: %s", again.Body)
+	}
+	if p := check(t, base, s.Browser().Post(base, form)); p.Status != http.StatusUnauthorized || !p.Contains(`action="`+base+`"`, `name="branch" value="release"`, "Send it again") {
+		t.Errorf("without a session: status %d: %s", p.Status, p.Body)
+	}
+	if p := s.Browser().Get(base); p.Status != http.StatusSeeOther {
+		t.Errorf("reading without a session: status %d", p.Status)
 	}
 }
 

@@ -180,7 +180,7 @@ func watchedBlock(m triggersModel) templ.Component {
 			}
 			ctx = templ.InitializeContext(ctx)
 			if !m.Connected {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<p class=\"dim\">Pushes, tags and pull requests can deploy the stack once the organization is connected to its git host. ")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 10, "<p class=\"field dim\">Pushes, tags and pull requests can deploy the stack once the organization is connected to its git host. ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

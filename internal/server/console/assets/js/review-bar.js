@@ -1,20 +1,18 @@
-// The bar says what its form changes, while that is something.
+// The bar says what its form changes, if anything.
 const bar = document.querySelector(".save");
-const value = (e) => (e.type === "checkbox" ? e.checked : e.value);
+const state = (e) => `${e.value}${e.checked}`;
 
 if (bar) {
   const [count, what] = bar.children;
   const form = [...bar.lastElementChild.form];
-  const old = form.map(value);
+  const old = form.map(state);
   const pending = what.textContent.split(", ");
-  const show = () => {
+  (document.oninput = () => {
     const names = new Set(pending);
-    form.forEach((e, i) => value(e) !== old[i] && names.add(e.labels[0].innerText.split("\n")[0]));
+    form.forEach((e, i) => state(e) !== old[i] && names.add(e.labels[0].innerText.split("\n")[0]));
     names.delete("");
     bar.hidden = !names.size;
-    count.textContent = `${names.size} change${names.size > 1 ? "s" : ""}`;
+    count.textContent = names.size + (names.size > 1 ? " changes" : " change");
     what.textContent = [...names].join(", ");
-  };
-  addEventListener("input", show);
-  show();
+  })();
 }
