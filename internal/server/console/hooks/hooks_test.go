@@ -123,6 +123,9 @@ func TestDeliveries(t *testing.T) {
 			if refused, shown := next(), row(hook, 2); shown.id != refused.id || !strings.HasPrefix(shown.summary, "failed ping ") || !strings.Contains(shown.summary, ", response 410 after ") {
 				t.Errorf("the receiver refused %+v, the page shows %+v", refused, shown)
 			}
+			if p := b.Get(c.list); !strings.Contains(tags.ReplaceAllString(p.Body, ""), "failed, 410") {
+				t.Errorf("the list lacks the last delivery: %s", p.Body)
+			}
 
 			// The receiver refuses the event, which the server delivers again later.
 			c.change()

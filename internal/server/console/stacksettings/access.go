@@ -31,8 +31,8 @@ func permissionName(p store.Permission) string {
 
 // may says what a permission allows.
 var may = map[store.Permission]string{
-	store.NoPermission: "see nothing", store.ReadPermission: "see everything but secrets", store.WritePermission: "run updates and deployments",
-	store.AdminPermission: "also rename, delete and give permissions",
+	store.NoPermission: "nothing", store.ReadPermission: "read it, except secrets", store.WritePermission: "update and deploy",
+	store.AdminPermission: "everything, also give permissions",
 }
 
 // rule is a reason that users have a permission on the stack.

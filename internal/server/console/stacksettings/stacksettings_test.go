@@ -284,10 +284,13 @@ func TestWebhooks(t *testing.T) {
 	if p := b.Post(path, form); p.Status != http.StatusSeeOther {
 		t.Fatalf("creating: status %d: %s", p.Status, p.Body)
 	}
-	if p := check(t, path, b.Post(path, url.Values{"name": {hostile}, "format": {"raw"}, "url": {hostile}})); p.Status != http.StatusUnprocessableEntity {
+	if p := check(t, path, b.Post(path, url.Values{"name": {hostile}, "format": {"raw"}, "url": {hostile}})); p.Status != http.StatusUnprocessableEntity || !p.Contains(`aria-describedby="name-problem`) {
 		t.Errorf("an invalid webhook: status %d", p.Status)
 	}
-	if p := get(t, b, path); !p.Contains("https://hooks.example.com/x") || p.Contains("hunter2") {
+	if p := check(t, path, b.Post(path, url.Values{"name": {"x"}, "format": {"raw"}, "url": {"ftp://x"}, "filters": {"update_failed"}})); p.Status != http.StatusUnprocessableEntity || !p.Contains(`aria-describedby="url-problem`, `value="ftp://x"`, `value="update_failed"`) {
+		t.Errorf("a webhook with another address: status %d: %s", p.Status, p.Body)
+	}
+	if p := get(t, b, path); !p.Contains("https://hooks.example.com/x", "no delivery") || p.Contains("hunter2") {
 		t.Errorf("list: %s", p.Body)
 	}
 	if p := get(t, b, path+"/hook"); !p.Contains("update_failed", "[secret]", "Nothing has been delivered") {
@@ -315,26 +318,62 @@ func TestAccess(t *testing.T) {
 	if p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"103"}}); p.Status != http.StatusSeeOther {
 		t.Fatalf("granting: status %d: %s", p.Status, p.Body)
 	}
-	if p := get(t, ada, path); !p.Contains("ada", "admin", "Remove the permission of ada") {
+	if p := get(t, ada, path); !p.Contains("ada", "admin", "Remove the permission of ada", "direct", "role in acme", "default of acme for every stack", "created the stack") {
 		t.Errorf("access: %s", p.Body)
+	}
+	s.API(http.MethodPost, "/api/orgs/acme/teams/pulumi", m{"name": "core"}, nil)
+	if p := get(t, b, path); !p.Contains(`<option value="team/core">`, `<option value="ada">`) {
+		t.Errorf("the suggestions: %s", p.Body)
+	}
+	for name, want := range map[string]int{"team/core": http.StatusSeeOther, "core": http.StatusUnprocessableEntity, "team/none": http.StatusUnprocessableEntity} {
+		p := b.Post(path, url.Values{"who": {name}, "permission": {"102"}})
+		if p.Status != want || want != http.StatusSeeOther && !p.Contains(`value="`+name+`"`, `<option value="102" selected>`, `aria-describedby="who-problem`) {
+			t.Errorf("giving a permission to %s: status %d: %s", name, p.Status, p.Body)
+		}
+	}
+	if p := get(t, b, path); !p.Contains(`/acme/-/settings/teams/core"`, "Remove the permission of core") {
+		t.Errorf("with a team: %s", p.Body)
+	}
+	reader := s.SignInWith(s.AddUser("bob", "member"))
+	if p := get(t, reader, path); p.Contains("<datalist") || p.Contains("Remove the permission") || !p.Contains("ada") {
+		t.Errorf("a reader sees %s", p.Body)
 	}
 	for _, form := range []url.Values{{"user": {hostile}, "permission": {"101"}}, {"user": {"ada"}, "permission": {"x"}}, {"permission": {"101"}}} {
 		if p := check(t, path, b.Post(path, form)); p.Status != http.StatusUnprocessableEntity {
 			t.Errorf("%v: status %d", form, p.Status)
 		}
 	}
-	if p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"0"}}); p.Status != http.StatusSeeOther || get(t, b, path).Contains("Remove the permission of ada") {
+	p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"0"}, "was": {"103"}})
+	if p.Status != http.StatusSeeOther || get(t, b, path).Contains("Remove the permission of ada") {
 		t.Errorf("revoking: status %d", p.Status)
+	}
+	undo := p.Location()
+	if p := get(t, b, undo); !p.Contains("Removed the permission of ada.", `name="user" value="ada"`, `name="permission" value="103"`, "Undo") {
+		t.Errorf("after revoking, %s: %s", undo, p.Body)
+	}
+	for _, made := range []string{"?user=core&was=104", "?team=core&was=102", "?user=" + url.QueryEscape(hostile), "?was=102"} {
+		if p := get(t, b, path+made); p.Contains("Undo") {
+			t.Errorf("%s offers to undo what was not done", made)
+		}
 	}
 }
 
 func TestOptions(t *testing.T) {
 	s, b := newServer(t)
-	if p := get(t, b, base+"/options"); !p.Contains("Rename", "Delete") {
+	s.Stack("net", "eu")
+	s.API(http.MethodPost, "/api/stacks/acme/net/eu/import", m{"version": 3, "deployment": m{"manifest": m{"time": "2026-01-01T00:00:00Z", "magic": "", "version": "v3.0.0"}, "resources": []any{
+		m{"urn": "urn:pulumi:eu::net::pulumi:pulumi:StackReference::web", "custom": true, "type": "pulumi:pulumi:StackReference", "id": "acme/web/prod", "inputs": m{"name": "acme/web/prod"}},
+	}}}, nil)
+	get(t, b, "/acme/net/eu") // reads its references
+	if p := get(t, b, base+"/options"); !p.Contains("Rename", "Delete", "1 stack reads from it.", `href="/acme/net/eu"`) {
 		t.Errorf("options: %s", p.Body)
 	}
-	if p := check(t, base, b.Post(base+"/options/rename", url.Values{"name": {hostile}})); p.Status != http.StatusUnprocessableEntity {
-		t.Errorf("an invalid name: status %d", p.Status)
+	if p := check(t, base, b.Post(base+"/options/rename", url.Values{"name": {hostile}, "project": {"mine"}})); p.Status != http.StatusUnprocessableEntity || !p.Contains(`aria-describedby="name-problem"`, `value="mine"`) {
+		t.Errorf("an invalid name: status %d: %s", p.Status, p.Body)
+	}
+	writer := s.SignInWith(s.AddUser("writer", "member"))
+	if p := get(t, writer, base+"/options"); !p.Contains("Only administrators of the stack") || p.Contains("confirm") {
+		t.Errorf("a member sees %s", p.Body)
 	}
 	if p := b.Post(base+"/options/rename", url.Values{"name": {"live"}, "project": {"web"}}); p.Location() != "/acme/web/live/settings/options" {
 		t.Fatalf("renaming: status %d, %s: %s", p.Status, p.Location(), p.Body)
@@ -345,7 +384,7 @@ func TestOptions(t *testing.T) {
 		return code
 	}
 	for _, confirm := range []string{"", "live", "web/prod", "WEB/live"} {
-		if p := b.Post(renamed+"/delete", url.Values{"confirm": {confirm}}); p.Status != http.StatusUnprocessableEntity || status() != http.StatusOK {
+		if p := b.Post(renamed+"/delete", url.Values{"confirm": {confirm}}); p.Status != http.StatusUnprocessableEntity || status() != http.StatusOK || !p.Contains(`aria-describedby="confirm-delete-problem"`, `value="`+confirm+`"`) {
 			t.Errorf("deleting with the confirmation %q: status %d", confirm, p.Status)
 		}
 	}
