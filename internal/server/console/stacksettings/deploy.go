@@ -83,7 +83,7 @@ func (p *pages) showDeploy(v *page.Visit, d draft, problem string) (view.Page, e
 	}
 	m.Effective = effective(m.Set, list, preset)
 	var bar templ.Component
-	if m.Operate {
+	if m.Operate && !reviewing(d) {
 		bar = view.ReviewBar(d.bar(deployFormID, path(v.Stack)))
 	}
 	return p.settingsPage(v, "", problem, deployForm(m), bar)

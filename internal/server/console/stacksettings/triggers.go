@@ -69,7 +69,7 @@ func (p *pages) showTriggers(v *page.Visit, d draft, problem string) (view.Page,
 		return view.Page{}, err
 	}
 	var bar templ.Component
-	if m.Operate {
+	if m.Operate && !reviewing(d) {
 		bar = view.ReviewBar(d.bar(triggersFormID, path(v.Stack, "triggers")))
 	}
 	out, err := p.settingsPage(v, "triggers", problem, triggersBody(m), bar)
