@@ -35,7 +35,7 @@ func (p *pages) deletedPage(v *page.Visit, problem string) (view.Page, error) {
 	}
 	return view.Page{
 		Title: "Deleted stacks", Section: "stacks", Layout: view.Own,
-		Bar: &view.Bar{Title: "Deleted stacks", Count: words.Number(len(list)), Actions: backToStacks(m)},
+		Bar:  &view.Bar{Title: "Deleted stacks", Count: words.Number(len(list)), Actions: backToStacks(m)},
 		Live: []view.Topic{{Channel: stacks.Topic, About: v.Org.ID + "/"}},
 		Body: deletedList(m, problem),
 	}, err

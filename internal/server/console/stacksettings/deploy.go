@@ -35,8 +35,8 @@ type deployModel struct {
 	Auth     string
 	// AuthForm and UserForm are the mode and the user of credentials in a form without their secret.
 	AuthForm, UserForm string
-	Effective []origin
-	Operate   bool
+	Effective          []origin
+	Operate            bool
 	// Saved reports that the visitor has stored the settings just now.
 	Saved  bool
 	Issuer string

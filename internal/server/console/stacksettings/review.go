@@ -103,4 +103,3 @@ func (p *pages) save(v *page.Visit) (page.Answer, error) {
 func (p *pages) clearCache(v *page.Visit) (page.Answer, error) {
 	return answer(v, p.Deployments.ClearCache(v.Context(), v.Who, v.Stack), "", p.deployPage)
 }
-

@@ -26,9 +26,9 @@ type triggersModel struct {
 	Forge  string
 	Forges []view.Option
 	// Connected reports whether the organization has an integration.
-	Connected                    bool
-	Admin, Operate, Saved        bool
-	Watching                     forges.Watching
+	Connected             bool
+	Admin, Operate, Saved bool
+	Watching              forges.Watching
 }
 
 // triggersFormID is the id of the form.
@@ -42,7 +42,9 @@ var providers = map[string]string{
 // that contains the repository.
 func forgeValue(provider, id string) string { return provider + "/" + id }
 
-func (p *pages) forges() forges.Deps { return forges.Deps{Integrations: p.Integrations, Events: p.Events} }
+func (p *pages) forges() forges.Deps {
+	return forges.Deps{Integrations: p.Integrations, Events: p.Events}
+}
 
 func (p *pages) triggers(v *page.Visit) (view.Page, error) { return p.triggersPage(v, "") }
 
