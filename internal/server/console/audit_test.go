@@ -23,7 +23,7 @@ import (
 
 // notAudited lists the actions without an entry in the audit log, with the reason.
 var notAudited = map[string][]string{
-	"nothing is stored":                     {"POST STACK/settings", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
+	"nothing is stored":                     {"POST STACK/settings", "POST STACK/settings/triggers", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
 	"only the user sees it":                 {"POST /user/settings/preferences"},
 	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
 	"it is a mark that only the user sees":  {"POST /{org}/-/stacks/star"},
@@ -237,7 +237,7 @@ func (a *auditor) changeStack() {
 	a.change("STACK/settings/webhooks/{hook}/{action} chat delete")
 	a.change("STACK/settings/access", "user", "bob", "permission", "101")
 	// An approval needs a pull request of a git host. The API's test of its audit log makes one.
-	a.made["POST STACK/git/approve"] = true
+	a.made["POST STACK/settings/triggers/approve"] = true
 	a.change("STACK/settings/options/rename", "name", "prod", "project", "proj")
 	a.API(http.MethodPost, "/api/stacks/acme/proj", map[string]string{"stackName": "dev"}, nil)
 	a.change("/-/server/organizations", "name", "rival", "admin", identity.AdminLogin)

@@ -108,7 +108,7 @@ func New(d Deps) *page.Site {
 	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate, Drift: d.Drift})
 	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
 	stacksettings.Register(site, stacksettings.Deps{
-		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Issuer: d.Issuer,
+		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Events: d.Events, Issuer: d.Issuer,
 	})
 	runs.Register(site, runs.Deps{Heads: heads, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
@@ -122,7 +122,7 @@ func New(d Deps) *page.Site {
 		Whole:       whole,
 		Deployments: d.Deployments, Identity: d.Identity, Invitations: d.Invitations, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks,
 		APIURL: d.APIURL, Console: links.Console(d.Site.URL),
-		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools, Heads: heads},
+		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},
 	})
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})
 	schedules.Register(site, d.Triggers)

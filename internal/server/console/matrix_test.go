@@ -86,12 +86,12 @@ var matrixRoutes = map[string][]string{
 		"GET STACK/changes", "GET STACK/changes/rows", "GET STACK/updates/{version}/changes", "GET STACK/previews/{update}/changes", "GET STACK/deployments/{version}/changes",
 		"GET STACK/deployments/{version}/log/find", "GET STACK/deployments/{version}/log/raw", "GET STACK/deployments/{version}/log/{step}",
 		"GET STACK/deployments/{version}/log/{step}/raw", "GET STACK/settings", "GET STACK/settings/schedules", "GET STACK/settings/access",
-		"GET STACK/settings/options", "GET STACK/git",
+		"GET STACK/settings/options", "GET STACK/settings/triggers", "GET STACK/git",
 	},
 	"operate": {
 		"POST STACK/tags", "GET STACK/deploy", "POST STACK/deploy", "POST STACK/pause", "POST STACK/resume",
 		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/force-cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save", "POST STACK/settings/clear-cache",
-		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}", "POST STACK/git/approve",
+		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}", "POST STACK/settings/triggers", "POST STACK/settings/triggers/approve",
 	},
 	"manage": {
 		"GET STACK/settings/webhooks", "POST STACK/settings/webhooks", "GET STACK/settings/webhooks/{hook}",

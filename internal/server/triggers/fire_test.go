@@ -258,12 +258,26 @@ func TestRefused(t *testing.T) {
 	check(`ada may not do this with stack acme/proj/dev: it needs the permission "write"`)
 	s.must(s.ids.RemoveMember(t.Context(), s.org, "ada"))
 	check("ada, on whose behalf this happens, does not belong")
+	outcome := func() triggers.Outcome {
+		t.Helper()
+		list, err := s.triggers.List(t.Context(), st)
+		s.must(err)
+		all, err := s.triggers.Outcomes(t.Context(), list)
+		s.must(err)
+		return all[c.ID]
+	}
+	if o := outcome(); o.Result != failed || o.Status != "" || !strings.Contains(o.Message, "does not belong") {
+		t.Errorf("the last outcome is %+v", o)
+	}
 
 	// The administrator takes the schedule over.
 	_, err = s.triggers.Update(t.Context(), s.user, st, c.ID, triggers.Spec{Kind: store.CustomSchedule, Cron: "* * * * *"})
 	s.must(err)
 	s.sweep(time.Minute)
 	s.expect(st, c.ID, succeeded, failed, failed)
+	if o := outcome(); o.Result != succeeded || o.Status != workflow.StatusNotStarted || o.Version != 1 {
+		t.Errorf("the last outcome is %+v", o)
+	}
 }
 
 // TestStackGone removes schedules with their stack, and keeps them when the stack is renamed.

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
 
 // Overview is a part of the schedules of an organization.
@@ -95,4 +96,37 @@ func Purpose(c store.Schedule) string {
 		text += " and delete the stack"
 	}
 	return text
+}
+
+// Outcome is the newest event of a schedule, and the status of the deployment that it created, or "".
+type Outcome struct {
+	store.ScheduleEvent
+	Status workflow.Status
+}
+
+// Outcomes returns the newest events of those schedules that have one, by the ids of the schedules.
+func (s *Service) Outcomes(ctx context.Context, list []store.Schedule) (map[string]Outcome, error) {
+	out := map[string]Outcome{}
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		for _, c := range list {
+			events, err := tx.ScheduleEvents(c.ID, 1)
+			if err != nil {
+				return err
+			}
+			if len(events) == 0 {
+				continue
+			}
+			o := Outcome{ScheduleEvent: events[0]}
+			if o.DeploymentID != "" {
+				d, err := tx.DeploymentSummary(o.DeploymentID)
+				if store.IgnoreMissing(err) != nil {
+					return err
+				}
+				o.Status = d.Job.Status
+			}
+			out[c.ID] = o
+		}
+		return nil
+	})
+	return out, fault.While(err, "reading what schedules did")
 }

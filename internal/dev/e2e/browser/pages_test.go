@@ -179,6 +179,7 @@ func TestPages(t *testing.T) {
 		"/{org}/{project}/{stack}/resources/{urn}":          {stack + "/resources/" + url.PathEscape(w.urn(t.Context(), t))},
 		"/{org}/{project}/{stack}/drift":                    {stack + "/drift"},
 		"/{org}/{project}/{stack}/settings":                 {stack + "/settings", fresh + "/settings"},
+		"/{org}/{project}/{stack}/settings/triggers":        {stack + "/settings/triggers", fresh + "/settings/triggers"},
 		"/{org}/{project}/{stack}/settings/schedules":       {stack + "/settings/schedules"},
 		"/{org}/{project}/{stack}/settings/webhooks":        {stack + "/settings/webhooks"},
 		"/{org}/{project}/{stack}/settings/webhooks/{hook}": {stack + "/settings/webhooks/chat"},
@@ -209,7 +210,6 @@ func TestPages(t *testing.T) {
 		"/{org}/-/stacks/deleted":                           {"/" + w.org + "/-/stacks/deleted"},
 		"/-/invitation":                                     {w.invitation(t)},
 
-		"/{org}/{project}/{stack}/git":                              {stack + "/git", fresh + "/git"},
 		"/{org}/-/settings/integrations":                            {forges},
 		"/{org}/-/settings/integrations/new":                        {forges + "/new?kind=github-app", forges + "/new?kind=git"},
 		"/{org}/-/settings/integrations/{integration}":              {forge},
@@ -222,7 +222,7 @@ func TestPages(t *testing.T) {
 	}
 	// These routes are no pages, or only a restored server has them.
 	other := []string{
-		"/", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource", "/{org}/-/settings/integrations/github-app/installed",
+		"/", "/{org}/{project}/{stack}/git", "/{org}/{project}/{stack}/previews/{update}", "/{org}/{project}/{stack}/resource", "/{org}/-/settings/integrations/github-app/installed",
 		"/-/login/with/{provider}", "/-/login/with/{provider}/return", "/user/settings/connect/{provider}", "/{org}/-/restore",
 	}
 	var all []string

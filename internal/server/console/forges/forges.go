@@ -9,11 +9,9 @@ import (
 	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/page"
-	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/gitops/dispatch"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -25,7 +23,6 @@ type Deps struct {
 	Integrations *integrations.Service
 	Events       *dispatch.Service
 	Pools        *pools.Service
-	Heads        stack.Heads
 }
 
 // Mount is where the pages about the integrations of an organization are.
@@ -43,7 +40,7 @@ type pages struct {
 	Mount
 }
 
-// Register registers the pages of organizations and stacks. Only administrators of an organization
+// Register registers the pages of organizations. Only administrators of an organization
 // see its integrations.
 func Register(site *page.Site, d Deps, at Mount) {
 	p := &pages{d, at}
@@ -58,10 +55,6 @@ func Register(site *page.Site, d Deps, at Mount) {
 	site.Action(one+"/edit", fresh, p.edit)
 	site.Action(one+"/rotate", fresh, p.rotate)
 	site.Action(one+"/delete", admin, p.remove)
-
-	const git = "/{org}/{project}/{stack}/git"
-	site.View(git, page.Stack(identity.StateRead), p.git)
-	site.Action(git+"/approve", page.Stack(identity.Operate), p.approve)
 }
 
 // place is where a visitor is.

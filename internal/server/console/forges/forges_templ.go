@@ -1152,9 +1152,9 @@ func watched(m showModel) templ.Component {
 							return templ_7745c5c3_Err
 						}
 						var templ_7745c5c3_Var41 templ.SafeURL
-						templ_7745c5c3_Var41, templ_7745c5c3_Err = templ.JoinURLErrs(view.Href(m.Org, s.Project, s.Stack, "git"))
+						templ_7745c5c3_Var41, templ_7745c5c3_Err = templ.JoinURLErrs(view.Href(m.Org, s.Project, s.Stack, "settings", "triggers"))
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `forges/forges.templ`, Line: 261, Col: 65}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `forges/forges.templ`, Line: 261, Col: 82}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var41))
 						if templ_7745c5c3_Err != nil {
@@ -1167,7 +1167,7 @@ func watched(m showModel) templ.Component {
 						var templ_7745c5c3_Var42 string
 						templ_7745c5c3_Var42, templ_7745c5c3_Err = templ.JoinStringErrs(s.Project)
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `forges/forges.templ`, Line: 261, Col: 79}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `forges/forges.templ`, Line: 261, Col: 96}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var42))
 						if templ_7745c5c3_Err != nil {
@@ -1180,7 +1180,7 @@ func watched(m showModel) templ.Component {
 						var templ_7745c5c3_Var43 string
 						templ_7745c5c3_Var43, templ_7745c5c3_Err = templ.JoinStringErrs(s.Stack)
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `forges/forges.templ`, Line: 261, Col: 91}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `forges/forges.templ`, Line: 261, Col: 108}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var43))
 						if templ_7745c5c3_Err != nil {

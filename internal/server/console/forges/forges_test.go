@@ -186,18 +186,23 @@ func (s *site) one(more ...string) string {
 // watch makes the stack watch the repository of the fake, by the form of its settings.
 func (s *site) watch() {
 	s.t.Helper()
-	review := s.browser.Post(stack+"/settings", url.Values{
-		"branch": {"main"}, "forge": {"custom/" + s.id}, "forge-repository": {s.forge.Name()}, "deployCommits": {"on"}, "previewPullRequests": {"on"},
-	})
-	value := func(name string) string {
-		found := regexp.MustCompile(`name="` + name + `" value="([^"]*)"`).FindStringSubmatch(review.Body)
-		if found == nil {
-			s.t.Fatalf("review: status %d: %s", review.Status, plain(review))
-		}
-		return html.UnescapeString(found[1])
+	forms := map[string]url.Values{
+		"":         {"branch": {"main"}},
+		"triggers": {"forge": {"custom/" + s.id}, "forge-repository": {s.forge.Name()}, "deployCommits": {"on"}, "previewPullRequests": {"on"}},
 	}
-	if p := s.browser.Post(stack+"/settings/save", url.Values{"patch": {value("patch")}, "version": {value("version")}}); p.Status != http.StatusSeeOther {
-		s.t.Fatalf("saving: status %d: %s", p.Status, plain(p))
+	for _, part := range slices.Sorted(maps.Keys(forms)) {
+		form := forms[part]
+		review := s.browser.Post(strings.TrimSuffix(stack+"/settings/"+part, "/"), form)
+		value := func(name string) string {
+			found := regexp.MustCompile(`name="` + name + `" value="([^"]*)"`).FindStringSubmatch(review.Body)
+			if found == nil {
+				s.t.Fatalf("review: status %d: %s", review.Status, plain(review))
+			}
+			return html.UnescapeString(found[1])
+		}
+		if p := s.browser.Post(stack+"/settings/save", url.Values{"part": {part}, "patch": {value("patch")}, "version": {value("version")}}); p.Status != http.StatusSeeOther {
+			s.t.Fatalf("saving: status %d: %s", p.Status, plain(p))
+		}
 	}
 }
 
@@ -226,19 +231,19 @@ func (s *site) eventually(path string, texts ...string) consoletest.Page {
 // explain it, and the commit of a fork runs once it is approved.
 func TestPushToDeploy(t *testing.T) {
 	s := newSite(t)
-	if p := get(t, s.browser, stack+"/git"); !strings.Contains(plain(p), "watches no repository") || !p.Contains(stack+"/settings#triggers") {
+	if p := get(t, s.browser, stack+"/settings/triggers"); !strings.Contains(plain(p), "watches no repository") || !p.Contains(`name="forge-repository"`) {
 		t.Errorf("before: %s", plain(p))
 	}
 	if p := get(t, s.browser, s.one("repositories")+"?repository="+url.QueryEscape(s.forge.Name())); !strings.Contains(plain(p), "Branches of "+s.forge.Name()+" main") {
 		t.Errorf("the branches: %s", plain(p))
 	}
 	s.watch()
-	s.eventually(stack+"/git", "Commits on the branch main are deployed.", "Last poll", "No event has concerned the stack yet")
+	s.eventually(stack+"/settings/triggers", "The branch is main", "Last poll", "No event has concerned the stack yet")
 	s.eventually(s.one(), s.forge.Name()+" web/prod")
 
 	commit := s.forge.Commit(t, "main", map[string]string{"main.go": "package main"})
 	pushed := []string{"branch main", commit[:8], "found by a poll", "update #1", vcs.ReasonPushed.Text()}
-	s.eventually(stack+"/git", pushed...)
+	s.eventually(stack+"/settings/triggers", pushed...)
 	s.eventually(s.one("events"), append(pushed, "web/prod")...)
 	s.eventually("/acme/-/deployments?status=queued&initiator=git-push", "#1", "started by a push")
 	if p := get(t, s.browser, "/acme/-/deployments?status=queued&initiator=git-tag"); strings.Contains(plain(p), "#1") {
@@ -247,13 +252,13 @@ func TestPushToDeploy(t *testing.T) {
 
 	fork := s.forge.Commit(t, "feature", map[string]string{"fork.go": "package main"})
 	number := strconv.Itoa(s.forge.OpenPull(t, forgetest.NewPull{Source: "feature", Fork: true}))
-	p := s.eventually(stack+"/git", "Waiting for approval", "#"+number+" Change <b>feature</b>", "Approve "+fork[:8], vcs.ReasonFork.Text())
+	p := s.eventually(stack+"/settings/triggers", "Waiting for approval", "#"+number+" ", "Change <b>feature</b>", fork[:8]+" Approve", vcs.ReasonFork.Text())
 	if p.Contains("<b>feature") {
 		t.Errorf("the title is markup: %s", p.Body)
 	}
 	reader := s.SignInWith(s.AddUser("reader", "member"))
 	s.API(http.MethodPatch, "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 101}, nil)
-	if p := get(t, reader, stack+"/git"); !strings.Contains(plain(p), "Waiting for approval") || p.Contains("git/approve", list) {
+	if p := get(t, reader, stack+"/settings/triggers"); !strings.Contains(plain(p), "Waiting for approval") || p.Contains("triggers/approve", list) {
 		t.Errorf("a reader sees %s", p.Body)
 	}
 	for name, form := range map[string]url.Values{
@@ -261,14 +266,14 @@ func TestPushToDeploy(t *testing.T) {
 		"has no pull request":               {"number": {"4711"}, "commit": {fork}},
 		"Choose a pull request":             {"number": {"x"}, "commit": {fork}},
 	} {
-		if p := s.browser.Post(stack+"/git/approve", form); p.Status != http.StatusUnprocessableEntity || !strings.Contains(plain(p), name) {
+		if p := s.browser.Post(stack+"/settings/triggers/approve", form); p.Status != http.StatusUnprocessableEntity || !strings.Contains(plain(p), name) {
 			t.Errorf("approving %v: status %d: %s", form, p.Status, plain(p))
 		}
 	}
-	if p := s.browser.Post(stack+"/git/approve", url.Values{"number": {number}, "commit": {fork}}); p.Status != http.StatusSeeOther {
+	if p := s.browser.Post(stack+"/settings/triggers/approve", url.Values{"number": {number}, "commit": {fork}}); p.Status != http.StatusSeeOther {
 		t.Fatalf("approving: status %d: %s", p.Status, plain(p))
 	}
-	p = s.eventually(stack+"/git", "· approved", "requested on this server", "preview #2")
+	p = s.eventually(stack+"/settings/triggers", "· approved", "requested on this server", "preview #2")
 	if strings.Contains(plain(p), "Waiting for approval") {
 		t.Errorf("after the approval: %s", plain(p))
 	}
@@ -320,7 +325,7 @@ func TestChange(t *testing.T) {
 		t.Errorf("a deleted integration: status %d", p.Status)
 	}
 	get(t, s.browser, stack+"/settings") // still names the integration
-	if p := get(t, s.browser, stack+"/git"); !strings.Contains(plain(p), "watches no repository") {
+	if p := get(t, s.browser, stack+"/settings/triggers"); !strings.Contains(plain(p), "watches no repository") {
 		t.Errorf("after the deletion: %s", plain(p))
 	}
 }

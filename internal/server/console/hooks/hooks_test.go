@@ -19,9 +19,9 @@ import (
 type request struct{ id, kind, body string }
 
 var (
-	rows      = regexp.MustCompile(`(?s)<details class="row flow">.*?</details>`)
+	rows      = regexp.MustCompile(`(?s)<details class="more-opts">.*?</details>`)
 	summary   = regexp.MustCompile(`(?s)<summary>(.*?)</summary>`)
-	contents  = regexp.MustCompile(`(?s)<pre [^>]*>(.*?)</pre>`)
+	contents  = regexp.MustCompile(`(?s)<span tabindex="0">(.*?)</span></copy-text>`)
 	deliverID = regexp.MustCompile(`name="delivery" value="([^"]+)"`)
 	tags      = regexp.MustCompile(`(?s)<[^>]*>`)
 )
@@ -122,6 +122,9 @@ func TestDeliveries(t *testing.T) {
 			post(hook+"/ping", nil)
 			if refused, shown := next(), row(hook, 2); shown.id != refused.id || !strings.HasPrefix(shown.summary, "failed ping ") || !strings.Contains(shown.summary, ", response 410 after ") {
 				t.Errorf("the receiver refused %+v, the page shows %+v", refused, shown)
+			}
+			if p := b.Get(c.list); !strings.Contains(tags.ReplaceAllString(p.Body, ""), "failed, 410") {
+				t.Errorf("the list lacks the last delivery: %s", p.Body)
 			}
 
 			// The receiver refuses the event, which the server delivers again later.

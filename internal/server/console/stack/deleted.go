@@ -7,6 +7,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/stacks"
+	"workflowagent/internal/words"
 )
 
 // deletedPath returns a path below the page of an organization's deleted stacks.
@@ -33,12 +34,10 @@ func (p *pages) deletedPage(v *page.Visit, problem string) (view.Page, error) {
 		SignIn: page.LoginPath(page.Here(v, here)),
 	}
 	return view.Page{
-		Title: "Deleted stacks", Section: "stacks",
-		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Stacks", Href: links.Path(v.Org.Name, "-", "stacks")}, {Text: "Deleted", Href: here},
-		},
+		Title: "Deleted stacks", Section: "stacks", Layout: view.Own,
+		Bar:  &view.Bar{Title: "Deleted stacks", Count: words.Number(len(list)), Actions: backToStacks(m)},
 		Live: []view.Topic{{Channel: stacks.Topic, About: v.Org.ID + "/"}},
-		Body: view.WithProblem(problem, deletedList(m)),
+		Body: deletedList(m, problem),
 	}, err
 }
 

@@ -37,7 +37,7 @@ func TestDeletedStacks(t *testing.T) {
 		}
 		return paths
 	}
-	if got := text(f.page(page).Body); !strings.Contains(got, "web / prod 1 2") || !strings.Contains(got, "admin") {
+	if got := text(f.page(page).Body); !strings.Contains(got, "web/ prod v1, 2 resources") || !strings.Contains(got, "admin") {
 		t.Errorf("the deleted stack: %s", got)
 	}
 	first := forms("restore")

@@ -50,12 +50,12 @@ var tabs = []view.Part{
 
 // settingsParts are the pages with settings: the last segments of their paths, and their texts.
 var settingsParts = []view.Part{
-	{Text: "Deployments"},
-	{Name: "git", Text: "Git"},
+	{Text: "Deploy"},
+	{Name: "triggers", Text: "Triggers"},
 	{Name: "schedules", Text: "Schedules"},
 	{Name: "webhooks", Text: "Webhooks"},
 	{Name: "access", Text: "Access"},
-	{Name: "options", Text: "Options"},
+	{Name: "options", Text: "Delete or move"},
 }
 
 // SettingsTabs returns the pages with settings that a visitor may see. part is the last segment of the current one's path.
@@ -67,9 +67,6 @@ func SettingsTabs(v *page.Visit, part string) []view.Tab {
 		}
 	}
 	return view.Tabs(seen, part, func(name ...string) string {
-		if len(name) == 1 && name[0] == "git" {
-			return page.StackPath(v.Stack, "git")
-		}
 		return page.StackPath(v.Stack, append([]string{"settings"}, name...)...)
 	})
 }

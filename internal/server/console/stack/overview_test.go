@@ -22,7 +22,7 @@ func TestHead(t *testing.T) {
 	for path, tab := range map[string]string{
 		"": "Overview", "/resources": "Resources", "/resources?view=tree&urn=" + url.QueryEscape(urnPrefix+"pulumi:pulumi:Stack::web-prod"): "Resources",
 		"/changes": "Changes", "/runs": "Runs", "/runs?kind=preview": "Runs", "/drift": "Drift",
-		"/settings": "Settings", "/settings/schedules": "Settings", "/settings/webhooks": "Settings", "/settings/access": "Settings", "/settings/options": "Settings", "/git": "Settings",
+		"/settings": "Settings", "/settings/schedules": "Settings", "/settings/webhooks": "Settings", "/settings/access": "Settings", "/settings/options": "Settings", "/settings/triggers": "Settings",
 	} {
 		p := f.page(f.base + path)
 		if n := strings.Count(p.Body, "<h1"); n != 1 {
@@ -82,9 +82,10 @@ func TestTitles(t *testing.T) {
 		_, err := tx.Exec("UPDATE users SET name = ?", name)
 		return err
 	}))
+	f.API(http.MethodPost, "/api/stacks/acme/web/prod/deployments/settings", m{"operationContext": m{"environmentVariables": m{"NAME": name, "HIDDEN-" + name: m{"secret": "x"}}}}, nil)
 	title := regexp.MustCompile(`title="[^"]*\x{202e}[^"]*"`)
 	update := fmt.Sprintf("%s/updates/%d", f.base, version)
-	for _, path := range []string{f.base, "/acme", "/acme/-/activity", "/acme/-/activity?part=access", update + "?view=changes", update + "?view=messages", update + "?view=timeline"} {
+	for _, path := range []string{f.base, "/acme", "/acme/-/activity", "/acme/-/activity?part=access", update + "?view=changes", update + "?view=messages", update + "?view=timeline", f.base + "/settings", f.base + "/settings/access"} {
 		p := f.page(path)
 		if !strings.Contains(text(p.Body), "a-long-name-of-") {
 			t.Errorf("%s lacks the name: %s", path, text(p.Body))

@@ -1,10 +1,10 @@
 package stacksettings
 
 import (
-	"errors"
+	"net/url"
 	"slices"
 	"strconv"
-	"time"
+	"strings"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -29,124 +29,146 @@ func permissionName(p store.Permission) string {
 	return permissions[at].Text
 }
 
-type accessModel struct {
-	St     store.Stack
-	Access identity.StackAccess
-	Manage bool
+// may says what a permission allows.
+var may = map[store.Permission]string{
+	store.NoPermission: "nothing", store.ReadPermission: "read it, except secrets", store.WritePermission: "update and deploy",
+	store.AdminPermission: "everything, also give permissions",
 }
 
-func (p *pages) access(v *page.Visit) (view.Page, error) { return p.accessPage(v, "") }
+// rule is a reason that users have a permission on the stack.
+type rule struct {
+	Icon, Name, Href, Through string
+	Permission                store.Permission
+	// Kind and Subject are the values of the form that removes the rule; "" for rules that are set elsewhere.
+	Kind, Subject string
+}
 
-func (p *pages) accessPage(v *page.Visit, problem string) (view.Page, error) {
+type accessModel struct {
+	St     store.Stack
+	Rules  []rule
+	Manage bool
+	// Form is the form that gives a permission.
+	Form accessForm
+	// Names are suggestions for it.
+	Names []view.Option
+	// Removed is the rule that the visitor has removed just now.
+	Removed *rule
+}
+
+type accessForm struct{ Who, Permission, Problem string }
+
+// suggested bounds the suggestions of users, and of teams.
+const suggested = 100
+
+// teamPrefix precedes the name of a team in the form. Logins contain no slash.
+const teamPrefix = "team/"
+
+func (p *pages) access(v *page.Visit) (view.Page, error) { return p.accessPage(v, accessForm{}, "") }
+
+func (p *pages) accessPage(v *page.Visit, form accessForm, problem string) (view.Page, error) {
 	access, err := p.Identity.StackAccess(v.Context(), v.Who, v.Stack)
 	if err != nil {
 		return view.Page{}, err
 	}
-	return p.settingsPage(v, "access", problem, accessList(accessModel{v.Stack, access, v.Who.Can(v.Stack, identity.Manage)}))
+	m := accessModel{St: v.Stack, Rules: rules(v, access), Manage: v.Who.Can(v.Stack, identity.Manage), Form: form}
+	if m.Form.Permission == "" {
+		m.Form.Permission = permissions[0].Value
+	}
+	if m.Manage && v.Who.CanReadOrg(v.Org.ID) {
+		if m.Names, err = p.names(v); err != nil {
+			return view.Page{}, err
+		}
+	}
+	m.Removed = m.removed(v)
+	return p.settingsPage(v, "access", problem, accessList(m), nil)
+}
+
+// rules lists who may do what through which rule, those of the organization first.
+func rules(v *page.Visit, access identity.StackAccess) []rule {
+	st := v.Stack
+	href := func(segments ...string) string {
+		if !v.Who.CanReadOrg(st.OrgID) {
+			return ""
+		}
+		return links.Path(append([]string{st.OrgName, "-", "settings"}, segments...)...)
+	}
+	out := []rule{
+		{Icon: "shield", Name: "Administrators", Href: href("members"), Through: "role in " + st.OrgName, Permission: store.AdminPermission},
+		{Icon: "users", Name: "All members", Href: href(), Through: "default of " + st.OrgName + " for every stack", Permission: st.OrgPermission},
+	}
+	if login := access.Creator.Login; login != "" {
+		out = append(out, rule{Icon: "user", Name: login, Through: "created the stack", Permission: store.AdminPermission})
+	}
+	for _, t := range access.Teams {
+		out = append(out, rule{Icon: "users", Name: t.Name, Href: href("teams", t.Name), Through: "team", Permission: t.Permission, Kind: "team", Subject: t.Name})
+	}
+	for _, c := range access.Collaborators {
+		out = append(out, rule{Icon: "user", Name: c.Login, Through: "direct", Permission: c.Permission, Kind: "user", Subject: c.Login})
+	}
+	return out
+}
+
+// names suggests users and teams of the organization.
+func (p *pages) names(v *page.Visit) ([]view.Option, error) {
+	members, _, err := p.Identity.Members(v.Context(), v.Org.ID, "", "", suggested)
+	if err != nil {
+		return nil, err
+	}
+	teams, err := p.Identity.Teams(v.Context(), v.Who, v.Org.ID)
+	var out []view.Option
+	for _, t := range teams[:min(len(teams), suggested)] {
+		out = append(out, view.Option{Value: teamPrefix + t.Name, Text: "team, " + strconv.Itoa(len(t.Members)) + " members"})
+	}
+	for _, m := range members {
+		out = append(out, view.Option{Value: m.Login, Text: m.Name})
+	}
+	return out, err
+}
+
+// removed returns the rule that the query names, if it no longer exists.
+func (m accessModel) removed(v *page.Visit) *rule {
+	n, err := strconv.ParseInt(v.Query("was"), 10, 64)
+	r := rule{Kind: "user", Subject: v.Query("user"), Permission: store.Permission(n)}
+	if team := v.Query("team"); team != "" {
+		r.Kind, r.Subject = "team", team
+	}
+	if err != nil || !m.Manage || r.Subject == "" || permissionName(r.Permission) == "none" ||
+		slices.ContainsFunc(m.Rules, func(other rule) bool { return other.Kind == r.Kind && other.Subject == r.Subject }) {
+		return nil
+	}
+	return &r
 }
 
 func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {
-	n, err := strconv.ParseInt(v.Form("permission"), 10, 64)
+	form := accessForm{Who: strings.TrimSpace(v.Form("who")), Permission: v.Form("permission")}
+	user, team := v.Form("user"), v.Form("team")
+	if name, ok := strings.CutPrefix(form.Who, teamPrefix); ok {
+		team = name
+	} else if form.Who != "" {
+		user = form.Who
+	}
+	n, err := strconv.ParseInt(form.Permission, 10, 64)
 	to := store.Permission(n)
 	switch {
 	case err != nil:
 		err = fault.Invalid("Choose a permission.")
-	case v.Form("user") != "":
-		err = p.Identity.SetCollaborator(v.Context(), v.Stack, v.Form("user"), to)
-	case v.Form("team") != "":
-		err = p.Identity.ChangeTeam(v.Context(), v.Who, v.Org, v.Form("team"), identity.TeamChange{
+	case user != "":
+		err = p.Identity.SetCollaborator(v.Context(), v.Stack, user, to)
+	case team != "":
+		err = p.Identity.ChangeTeam(v.Context(), v.Who, v.Org, team, identity.TeamChange{
 			Grants: []identity.StackGrant{{Project: v.Stack.Project, Stack: v.Stack.Name, Permission: to}},
 		})
 	default:
 		err = fault.Invalid("Name a user or a team.")
 	}
-	return answer(v, err, "access", p.accessPage)
-}
-
-type optionsModel struct {
-	St             store.Stack
-	Manage, Delete bool
-	// Fresh reports whether the visitor has signed in recently, as a transfer and a deletion require.
-	Fresh bool
-	// SignIn is the path of a sign-in that leads back to the page.
-	SignIn                string
-	Orgs                  []view.Option
-	Name, Project, Wanted string
-	Kept                  time.Duration // for which a deleted stack can be restored
-}
-
-func (p *pages) options(v *page.Visit) (view.Page, error) { return p.optionsPage(v, "") }
-
-func (p *pages) optionsPage(v *page.Visit, problem string) (view.Page, error) {
-	m := optionsModel{
-		St: v.Stack, Manage: v.Who.Can(v.Stack, identity.Manage), Delete: v.Who.Can(v.Stack, identity.DeleteStack),
-		Fresh: v.Session.Fresh(time.Now()), SignIn: page.LoginPath(page.Here(v, path(v.Stack, "options"))),
-		Name: v.Stack.Name, Project: v.Stack.Project, Wanted: v.Stack.Project + "/" + v.Stack.Name,
-		Kept: p.Stacks.KeepsDeleted(),
+	back := path(v.Stack, "access")
+	if to == store.NoPermission && v.Form("was") != "" {
+		back += "?" + url.Values{"user": {user}, "team": {team}, "was": {v.Form("was")}}.Encode()
 	}
-	for _, o := range v.Orgs() {
-		if o.ID != v.Stack.OrgID && v.Who.CanTransfer(v.Stack, o.ID) {
-			m.Orgs = append(m.Orgs, view.Option{Value: o.Name, Text: o.Name})
+	return page.Changed(v, err, back, func(v *page.Visit, problem string) (view.Page, error) {
+		if v.Form("user")+v.Form("team") == "" { // the form that gives a permission
+			form.Problem, problem = problem, ""
 		}
-	}
-	return p.settingsPage(v, "options", problem, optionsView(m))
-}
-
-// errNotConfirmed is the error of a dangerous action whose confirmation differs.
-var errNotConfirmed = fault.Invalid("Nothing was changed: type the project and the name of the stack exactly as they are shown.")
-
-func confirmed(v *page.Visit) error {
-	if v.Form("confirm") != v.Stack.Project+"/"+v.Stack.Name {
-		return errNotConfirmed
-	}
-	return nil
-}
-
-func (p *pages) rename(v *page.Visit) (page.Answer, error) {
-	name, project := v.Form("name"), v.Form("project")
-	_, err := p.Stacks.Rename(v.Context(), v.Who, v.Stack, name, project)
-	if err != nil {
-		return answer(v, err, "options", p.optionsPage)
-	}
-	renamed := v.Stack
-	if name != "" {
-		renamed.Name = name
-	}
-	if project != "" {
-		renamed.Project = project
-	}
-	return page.See(path(renamed, "options")), nil
-}
-
-func (p *pages) transfer(v *page.Visit) (page.Answer, error) {
-	err := confirmed(v)
-	var to store.Organization
-	if err == nil {
-		to, err = p.Identity.Organization(v.Context(), v.Who, v.Form("to"))
-	}
-	if err == nil {
-		err = p.Stacks.Transfer(v.Context(), v.Who, v.Stack, to)
-	}
-	if err != nil {
-		return answer(v, err, "options", p.optionsPage)
-	}
-	return page.See(links.Path(to.Name, v.Stack.Project, v.Stack.Name)), nil
-}
-
-func (p *pages) remove(v *page.Visit) (page.Answer, error) {
-	force := v.Form("force") == "on"
-	err := confirmed(v)
-	if err == nil && force {
-		err = v.Who.Check(v.Stack, identity.Manage)
-	}
-	if err == nil {
-		err = p.Stacks.Delete(v.Context(), v.Who, v.Stack, force)
-	}
-	if err != nil && !errors.Is(err, errNotConfirmed) && fault.KindOf(err) == fault.KindNotFound {
-		return page.Answer{}, err
-	}
-	if err != nil {
-		return answer(v, err, "options", p.optionsPage)
-	}
-	return page.See(links.Path(v.Stack.OrgName, "-", "stacks")), nil
+		return p.accessPage(v, form, problem)
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/a-h/templ"
+
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
@@ -22,22 +24,22 @@ import (
 // origin is the effective value of a setting, and where it comes from.
 type origin struct{ Name, Value, From string }
 
-// deployModel is the page of the deployment settings. Auth is the kind of the stored credentials.
+// deployModel is the page of the deployment settings. Auth is the kind of the credentials.
 type deployModel struct {
-	St        store.Stack
-	Set       *workflow.Settings
-	Version   int64
-	Warnings  []string // about what the last change contained without effect
-	Source    string
-	Pools     []view.Option
-	Variables []workflow.Variable
-	Auth      string
-	Effective []origin
-	Operate   bool
+	St       store.Stack
+	D        draft
+	Set      *workflow.Settings // those that the draft leads to
+	Warnings []string           // about what the last change contained without effect
+	Source   string
+	Pools    []view.Option
+	Auth     string
+	// AuthForm and UserForm are the mode and the user of credentials in a form without their secret.
+	AuthForm, UserForm string
+	Effective          []origin
+	Operate            bool
 	// Saved reports that the visitor has stored the settings just now.
-	Saved    bool
-	Issuer   string
-	Triggers triggersModel
+	Saved  bool
+	Issuer string
 }
 
 func (p *pages) stored(v *page.Visit) (*deployments.StoredSettings, error) {
@@ -51,26 +53,45 @@ func (p *pages) stored(v *page.Visit) (*deployments.StoredSettings, error) {
 func (p *pages) deploy(v *page.Visit) (view.Page, error) { return p.deployPage(v, "") }
 
 func (p *pages) deployPage(v *page.Visit, problem string) (view.Page, error) {
-	m := deployModel{St: v.Stack, Set: &workflow.Settings{}, Operate: v.Who.Can(v.Stack, identity.Operate), Issuer: p.Issuer}
-	stored, err := p.stored(v)
+	d, _, _, err := p.begin(v)
 	if err != nil {
 		return view.Page{}, err
 	}
-	if stored != nil {
-		m.Saved = v.Query(savedVersion) == strconv.FormatInt(stored.Version, 10)
-		m.Set, m.Version, m.Source, m.Warnings = &stored.Settings, stored.Version, stored.Source, stored.Warnings
+	return p.showDeploy(v, d, problem)
+}
+
+// deployFormID is the id of the form.
+const deployFormID = "deploy-settings"
+
+func (p *pages) showDeploy(v *page.Visit, d draft, problem string) (view.Page, error) {
+	m := deployModel{St: v.Stack, D: d, Set: d.After, Operate: v.Who.Can(v.Stack, identity.Operate), Issuer: p.Issuer}
+	_, source, warnings, err := p.begin(v)
+	if err != nil {
+		return view.Page{}, err
 	}
+	m.Source, m.Warnings, m.Saved = source, warnings, justSaved(v, d)
 	list, preset, err := p.visiblePools(v, m.Set.AgentPoolID)
 	if err != nil {
 		return view.Page{}, err
 	}
 	m.Pools = poolOptions(list, preset)
-	m.Variables, m.Auth = m.Set.Variables(), authKind(m.Set)
-	m.Effective = effective(m.Set, list, preset)
-	if m.Triggers, err = p.triggers(v, m.Set); err != nil {
-		return view.Page{}, err
+	m.Auth = authKind(m.Set)
+	if d.Problems[authMember] != "" {
+		m.AuthForm, m.UserForm = v.Form("auth"), v.Form("git-user")
+	} else if v.Form("auth") == "none" {
+		m.AuthForm = "none"
 	}
-	return p.settingsPage(v, "", problem, deployForm(m))
+	m.Effective = effective(m.Set, list, preset)
+	var bar templ.Component
+	if m.Operate && !reviewing(d) {
+		bar = view.ReviewBar(d.bar(deployFormID, path(v.Stack)))
+	}
+	return p.settingsPage(v, "", problem, deployForm(m), bar)
+}
+
+// justSaved reports whether a visitor has stored the settings just now.
+func justSaved(v *page.Visit, d draft) bool {
+	return d.Version > 0 && v.Query(savedVersion) == strconv.FormatInt(d.Version, 10)
 }
 
 // visiblePools returns the pools that a visitor may see, and the id of the default pool. Visitors who

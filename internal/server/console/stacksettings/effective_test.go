@@ -15,11 +15,11 @@ import (
 )
 
 var (
-	effectiveTable = regexp.MustCompile(`(?s)What a deployment uses</h2>.*?<tbody>(.*?)</tbody>`)
-	effectiveRow   = regexp.MustCompile(`(?s)<tr><td>(.*?)</td><td>(.*?)</td><td class="dim">(.*?)</td></tr>`)
+	effectiveTable = regexp.MustCompile(`(?s)What a deployment uses</h2>.*?<dl class="kv">(.*?)</dl>`)
+	effectiveRow   = regexp.MustCompile(`(?s)<dt>(.*?)</dt>\s*<dd><span class="cut"[^>]*>(.*?)</span>\s*<span class="badge">(.*?)</span></dd>`)
 )
 
-// effective returns the values that a page lists, with their origins.
+// effective returns the values that the page lists for a reader, with their origins.
 func effective(t *testing.T, b *consoletest.Browser) map[string]string {
 	t.Helper()
 	table := effectiveTable.FindStringSubmatch(get(t, b, base).Body)
@@ -37,6 +37,8 @@ func effective(t *testing.T, b *consoletest.Browser) map[string]string {
 // the organization and the stack set, and defaults again after the stack's values are removed.
 func TestEffectiveSettings(t *testing.T) {
 	s, b := newServer(t)
+	reader := s.SignInWith(s.AddUser("reader", "member"))
+	s.API(http.MethodPatch, "/api/orgs/acme", m{"setDefaultStackPermission": 101}, nil)
 	const byDefault = ", from the server's default"
 	defaults := map[string]string{
 		"Pool":                          "none: deployments wait until a pool is chosen, from the organization",
@@ -51,7 +53,7 @@ func TestEffectiveSettings(t *testing.T) {
 		want := maps.Clone(defaults)
 		maps.Copy(want, changed)
 		maps.DeleteFunc(want, func(_, value string) bool { return value == "" }) // a setting that is not listed
-		if diff := cmp.Diff(want, effective(t, b)); diff != "" {
+		if diff := cmp.Diff(want, effective(t, reader)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}

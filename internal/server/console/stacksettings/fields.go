@@ -12,57 +12,80 @@ import (
 )
 
 // fieldChange is a changed setting, with its values in words.
-type fieldChange struct{ Field, Before, After string }
+type fieldChange struct {
+	Member, Field, Before, After string
+	// Had reports whether the setting had a value, and Origin says where its value comes from if it has none now.
+	Had    bool
+	Origin string
+}
 
-// field is what the form calls a setting, and what a missing value means.
-type field struct{ label, missing string }
+// field is what the form calls a setting, what a missing value means, and where that comes from.
+type field struct{ label, missing, origin string }
+
+// The members of settings that have several fields, or several forms.
+const (
+	imageMember     = "executorContext.executorImage"
+	authMember      = "sourceContext.git.gitAuth"
+	variablesMember = "operationContext.environmentVariables"
+	postRunMember   = "operationContext.postRunCommands"
+)
+
+// The origins of values that a stack inherits.
+const (
+	fromOrg      = "from the organization"
+	fromAgent    = "from the agent"
+	fromRepo     = "from the repository"
+	fromTriggers = "from the triggers"
+	byDefault    = "default"
+)
 
 // fields are the settings by their members in JSON.
 var fields = map[string]field{
-	"agentPoolID":                                          {"Pool", "the organization's default"},
-	"sourceContext.git.repoUrl":                            {label: "Git repository"},
-	"sourceContext.git.branch":                             {label: "Branch"},
-	"sourceContext.git.commit":                             {label: "Commit"},
-	"sourceContext.git.repoDir":                            {"Folder", "the root of the repository"},
-	"sourceContext.git.gitAuth.accessToken":                {label: "Credentials: access token"},
-	"sourceContext.git.gitAuth.sshAuth.sshPrivateKey":      {label: "Credentials: SSH key"},
-	"sourceContext.git.gitAuth.basicAuth.userName":         {label: "Credentials: user name"},
-	"sourceContext.git.gitAuth.basicAuth.password":         {label: "Credentials: password"},
-	"executorContext.executorImage":                        {"Image", "the agent's default"},
-	"executorContext.executorImage.reference":              {"Image", "the agent's default"},
-	"operationContext.preRunCommands":                      {label: "Commands before the operation"},
-	"operationContext.postRunCommands":                     {label: "Commands after the operation"},
-	"operationContext.options.shell":                       {label: "Shell"},
+	"agentPoolID":                                     {"Pool", "the organization's default", fromOrg},
+	"sourceContext.git.repoUrl":                       {label: "Repository"},
+	"sourceContext.git.branch":                        {label: "Branch"},
+	"sourceContext.git.commit":                        {label: "Commit"},
+	"sourceContext.git.repoDir":                       {"Folder", "the root of the repository", byDefault},
+	"sourceContext.git.gitAuth.accessToken":           {label: "Credentials: access token"},
+	"sourceContext.git.gitAuth.sshAuth.sshPrivateKey": {label: "Credentials: SSH key"},
+	"sourceContext.git.gitAuth.basicAuth.userName":    {label: "Credentials: user name"},
+	"sourceContext.git.gitAuth.basicAuth.password":    {label: "Credentials: password"},
+	imageMember:                       {"Image", "the agent's default", fromAgent},
+	variablesMember:                   {label: "Variables"},
+	authMember:                        {label: "Credentials"},
+	"operationContext.preRunCommands": {label: "Commands before the operation"},
+	postRunMember:                     {label: "Commands after the operation"},
+	"operationContext.options.shell":  {label: "Shell"},
 	"operationContext.options.skipInstallDependencies":     {label: "Skip installing dependencies"},
 	"operationContext.options.skipIntermediateDeployments": {label: "Skip queued deployments that a newer one supersedes"},
 	"operationContext.options.remediateIfDriftDetected":    {label: "Remediate drift when a detection finds it"},
 	"operationContext.options.deleteAfterDestroy":          {label: "Delete the stack after a destroy"},
-	"concurrencyGroup":                                     {label: "Concurrency group"},
-	"cacheOptions.enable":                                  {label: "Keep the workspace for the next deployment"},
-	"operationContext.oidc.aws.roleArn":                    {label: "AWS: role ARN"},
-	"operationContext.oidc.aws.sessionName":                {label: "AWS: session name"},
-	"operationContext.oidc.aws.duration":                   {label: "AWS: duration"},
-	"operationContext.oidc.azure.clientId":                 {label: "Azure: client id"},
-	"operationContext.oidc.azure.tenantId":                 {label: "Azure: tenant id"},
-	"operationContext.oidc.azure.subscriptionId":           {label: "Azure: subscription id"},
-	"operationContext.oidc.gcp.projectId":                  {label: "Google Cloud: project number"},
-	"operationContext.oidc.gcp.workloadPoolId":             {label: "Google Cloud: workload pool"},
-	"operationContext.oidc.gcp.providerId":                 {label: "Google Cloud: provider"},
-	"operationContext.oidc.gcp.serviceAccount":             {label: "Google Cloud: service account"},
-	"vcs.provider":                                         {label: "Trigger: git host"},
-	"vcs.installationId":                                   {label: "Trigger: integration"},
-	"vcs.repository":                                       {label: "Trigger: repository"},
-	"vcs.deployCommits":                                    {label: "Deploy commits on the branch"},
-	"vcs.previewPullRequests":                              {label: "Preview pull requests against the branch"},
-	"vcs.deployTags":                                       {label: "Deploy tags"},
-	"vcs.pullRequestTemplate":                              {label: "Make a review stack for each pull request"},
-	"vcs.paths":                                            {label: "Trigger: paths"},
-	"vcs.tagFilters":                                       {label: "Trigger: tags"},
-	"vcs.reviewStackLabels":                                {label: "Labels for review stacks"},
-	"vcs.reviewStackTTL":                                   {label: "Destroy review stacks after"},
+	"concurrencyGroup":                           {label: "Concurrency group"},
+	"cacheOptions.enable":                        {label: "Keep the workspace for the next deployment"},
+	"operationContext.oidc.aws.roleArn":          {label: "AWS: role ARN"},
+	"operationContext.oidc.aws.sessionName":      {label: "AWS: session name"},
+	"operationContext.oidc.aws.duration":         {label: "AWS: duration"},
+	"operationContext.oidc.azure.clientId":       {label: "Azure: client id"},
+	"operationContext.oidc.azure.tenantId":       {label: "Azure: tenant id"},
+	"operationContext.oidc.azure.subscriptionId": {label: "Azure: subscription id"},
+	"operationContext.oidc.gcp.projectId":        {label: "Google Cloud: project number"},
+	"operationContext.oidc.gcp.workloadPoolId":   {label: "Google Cloud: workload pool"},
+	"operationContext.oidc.gcp.providerId":       {label: "Google Cloud: provider"},
+	"operationContext.oidc.gcp.serviceAccount":   {label: "Google Cloud: service account"},
+	"vcs.provider":                               {label: "Git host"},
+	"vcs.installationId":                         {label: "Integration"},
+	"vcs.repository":                             {label: "Watched repository"},
+	"vcs.deployCommits":                          {label: "Deploy commits on the branch"},
+	"vcs.previewPullRequests":                    {label: "Preview pull requests against the branch"},
+	"vcs.deployTags":                             {label: "Deploy tags"},
+	"vcs.pullRequestTemplate":                    {label: "Make a review stack for each pull request"},
+	"vcs.paths":                                  {label: "Paths"},
+	"vcs.tagFilters":                             {label: "Tags"},
+	"vcs.reviewStackLabels":                      {label: "Labels for review stacks"},
+	"vcs.reviewStackTTL":                         {label: "Destroy review stacks after"},
 }
 
-const variablePrefix = "operationContext.environmentVariables."
+const variablePrefix = variablesMember + "."
 
 // fieldOf returns the field of a member. Members that the form does not have keep their names.
 func fieldOf(member string) field {
@@ -125,10 +148,23 @@ func changedFields(before, after *workflow.Settings, poolName func(id string) st
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		f := fieldOf(name)
 		if from, to := f.words(old[name], now[name]), f.words(now[name], old[name]); from != to {
-			out = append(out, fieldChange{f.label, from, to})
+			c := fieldChange{Member: name, Field: f.label, Before: from, After: to, Had: old[name] != nil}
+			if now[name] == nil {
+				c.Origin = f.origin
+			}
+			out = append(out, c)
 		}
 	}
+	// The form begins with the source.
+	slices.SortStableFunc(out, func(a, b fieldChange) int { return place(a.Member) - place(b.Member) })
 	return out, nil
+}
+
+func place(member string) int {
+	if strings.HasPrefix(member, "sourceContext.") {
+		return 0
+	}
+	return 1
 }
 
 // members returns the members of settings that contain a value, by their paths. hide returns the text
@@ -148,7 +184,12 @@ func members(set *workflow.Settings, hide func(ciphertext string) string) (map[s
 	}
 	collect(out, "", tree, hide)
 	if commands := set.PostRunCommands(); len(commands) > 0 {
-		out["operationContext.postRunCommands"] = postRunText(commands)
+		out[postRunMember] = postRunText(commands)
+	}
+	// An image is a string or an object.
+	if image, ok := out[imageMember+".reference"]; ok {
+		delete(out, imageMember+".reference")
+		out[imageMember] = image
 	}
 	// Older settings have their triggers in another member.
 	for name, value := range maps.Clone(out) {

@@ -3,16 +3,13 @@ package stacksettings
 import (
 	"cmp"
 	"encoding/json"
-	"strconv"
+	"slices"
 	"strings"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/workflow"
 )
-
-// Bounds of the form.
-const newVariables = 3
 
 // orNull returns a value of a patch: null removes the member.
 func orNull(text string) any {
@@ -22,18 +19,17 @@ func orNull(text string) any {
 	return text
 }
 
-// patch returns the form as a patch of the settings. Its secrets are encrypted, so that the second
-// step of the form can carry it.
-func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
+// deployPatch returns the form of the deployment settings as a patch of the stored ones.
+func (p *pages) deployPatch(v *page.Visit, d *draft) ([]byte, error) {
+	set := d.base()
 	seal := func(text string) (any, error) {
 		return p.Deployments.Encrypt(v.Context(), v.Stack, workflow.SecretValue(text))
 	}
-	git, err := gitPatch(v, seal)
+	git, err := gitPatch(v, d, seal)
 	if err != nil {
 		return nil, err
 	}
-	env, err := variablePatch(v, set, seal)
-	if err != nil {
+	if err := pendingVariables(v, d, seal); err != nil {
 		return nil, err
 	}
 	options := map[string]any{}
@@ -41,7 +37,7 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 		options[name] = v.Form(name) == "on"
 	}
 	options["shell"] = orNull(v.Form("shell"))
-	operation := map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": env, "options": options, "oidc": oidcPatch(v)}
+	operation := map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": d.Pending.Variables, "options": options, "oidc": oidcPatch(v)}
 	doc := map[string]any{
 		"agentPoolID": v.Form("pool"), "sourceContext": map[string]any{"git": git},
 		"concurrencyGroup": orNull(v.Form("group")),
@@ -53,9 +49,6 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 	if enable := v.Form("cache") == "on"; enable != set.Caches() {
 		doc["cacheOptions"] = map[string]any{"enable": enable}
 	}
-	if err := triggersPatch(v, set, doc); err != nil {
-		return nil, err
-	}
 	if image := strings.TrimSpace(v.Form("image")); image != set.Image() {
 		doc["executorContext"] = map[string]any{"executorImage": orNull(image)}
 	}
@@ -66,8 +59,11 @@ func (p *pages) patch(v *page.Visit, set *workflow.Settings) ([]byte, error) {
 	return out, fault.While(err, "encoding the settings of a form")
 }
 
-func gitPatch(v *page.Visit, seal func(string) (any, error)) (any, error) {
-	if strings.TrimSpace(v.Form("repository")) == "" && v.Form("forge") == "" {
+// The modes of credentials for a repository, and what each requires.
+var authModes = map[string]string{"token": "Enter the new access token.", "ssh": "Enter the new SSH key.", "basic": "Enter the user name and the password."}
+
+func gitPatch(v *page.Visit, d *draft, seal func(string) (any, error)) (any, error) {
+	if strings.TrimSpace(v.Form("repository")+v.Form("branch")+v.Form("commit")+v.Form("folder")) == "" && watchedName(d.base()) == "" {
 		return nil, nil //nolint:nilnil // null removes the source
 	}
 	git := map[string]any{"repoUrl": orNull(v.Form("repository")), "repoDir": orNull(v.Form("folder"))}
@@ -76,50 +72,59 @@ func gitPatch(v *page.Visit, seal func(string) (any, error)) (any, error) {
 	} else {
 		git["branch"] = orNull(v.Form("branch"))
 	}
-	secret := v.Form("git-secret")
-	if secret == "" && v.Form("auth") != "none" {
+	mode, secret := v.Form("auth"), v.Form("git-secret")
+	if mode == "none" {
+		d.Pending.Auth, git["gitAuth"] = nil, nil
 		return git, nil
 	}
-	sealed, err := seal(secret)
-	if err != nil {
-		return nil, err
+	missing, ok := authModes[mode]
+	switch {
+	case ok && (secret == "" || mode == "basic" && v.Form("git-user") == ""):
+		d.wrong(authMember, missing)
+	case ok:
+		sealed, err := seal(secret)
+		if err != nil {
+			return nil, err
+		}
+		d.Pending.Auth = map[string]any{
+			"token": map[string]any{"accessToken": sealed},
+			"ssh":   map[string]any{"sshAuth": map[string]any{"sshPrivateKey": sealed}},
+			"basic": map[string]any{"basicAuth": map[string]any{"userName": v.Form("git-user"), "password": sealed}},
+		}[mode].(map[string]any)
 	}
-	switch v.Form("auth") {
-	case "none":
-		git["gitAuth"] = nil
-	case "token":
-		git["gitAuth"] = map[string]any{"accessToken": sealed}
-	case "ssh":
-		git["gitAuth"] = map[string]any{"sshAuth": map[string]any{"sshPrivateKey": sealed}}
-	case "basic":
-		git["gitAuth"] = map[string]any{"basicAuth": map[string]any{"userName": v.Form("git-user"), "password": sealed}}
+	if d.Pending.Auth != nil {
+		git["gitAuth"] = d.Pending.Auth
 	}
 	return git, nil
 }
 
-func variablePatch(v *page.Visit, set *workflow.Settings, seal func(string) (any, error)) (map[string]any, error) {
-	env := map[string]any{}
-	for _, old := range set.Variables() {
-		if v.Form("remove:"+old.Name) == "on" {
-			env[old.Name] = nil
+// pendingVariables adds to a draft the variables that its form adds or removes.
+func pendingVariables(v *page.Visit, d *draft, seal func(string) (any, error)) error {
+	env := d.Pending.Variables
+	if env == nil {
+		env = map[string]any{}
+	}
+	if name := v.Form("remove"); name != "" {
+		delete(env, name)
+		if slices.ContainsFunc(d.base().Variables(), func(old workflow.Variable) bool { return old.Name == name }) {
+			env[name] = nil
 		}
 	}
-	for i := range newVariables {
-		at := strconv.Itoa(i)
-		name, value := strings.TrimSpace(v.Form("name"+at)), v.Form("value"+at)
-		if name == "" {
-			continue
+	name, value := strings.TrimSpace(v.Form("name")), v.Form("value")
+	switch {
+	case name == "" && value != "":
+		d.wrong(variablesMember, "Name the variable with the new value.")
+	case name != "" && v.Form("secret") == "on":
+		sealed, err := seal(value)
+		if err != nil {
+			return err
 		}
+		env[name] = sealed
+	case name != "":
 		env[name] = value
-		if v.Form("secret"+at) == "on" {
-			sealed, err := seal(value)
-			if err != nil {
-				return nil, err
-			}
-			env[name] = sealed
-		}
 	}
-	return env, nil
+	d.Pending.Variables = env
+	return nil
 }
 
 // oidcPatch returns the cloud credentials of a form. An empty first field removes a cloud.

@@ -13,7 +13,7 @@ type postRunKind struct{ name, label, hint string }
 
 // postRunKinds are the kinds of post-run commands, in the order in which the form stores them.
 var postRunKinds = []postRunKind{
-	{workflow.WhenAlways, "in any case", "One per line. If one fails, the deployment fails."},
+	{workflow.WhenAlways, "after it in any case", "One per line. If one fails, the deployment fails."},
 	{workflow.WhenSuccess, "after a success", ""},
 	{workflow.WhenFailure, "after a failure", ""},
 }

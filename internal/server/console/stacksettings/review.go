@@ -4,60 +4,9 @@ import (
 	"strconv"
 
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/store"
-	"workflowagent/internal/workflow"
 )
-
-type reviewModel struct {
-	St      store.Stack
-	Changes []fieldChange
-	Patch   string
-	Version int64
-}
-
-// review shows what the form would change.
-func (p *pages) review(v *page.Visit) (page.Answer, error) {
-	stored, err := p.stored(v)
-	if err != nil {
-		return page.Answer{}, err
-	}
-	m := reviewModel{St: v.Stack}
-	var before, after *workflow.Settings
-	base := &workflow.Settings{}
-	if stored != nil {
-		before, base, m.Version = &stored.Settings, &stored.Settings, stored.Version
-	}
-	patch, err := p.patch(v, base)
-	if err == nil {
-		m.Patch = string(patch)
-		after, err = merged(before, patch)
-	}
-	if err != nil {
-		return answer(v, err, "", p.deployPage)
-	}
-	list, _, err := p.visiblePools(v, base.AgentPoolID)
-	if err != nil {
-		return page.Answer{}, err
-	}
-	if m.Changes, err = changedFields(before, after, func(id string) string { return poolName(list, id, id) }); err != nil {
-		return page.Answer{}, err
-	}
-	shown, err := p.settingsPage(v, "", "", review(m))
-	return page.Once(shown), err
-}
-
-// merged returns settings after a patch.
-func merged(before *workflow.Settings, patch []byte) (*workflow.Settings, error) {
-	after, err := workflow.MergeSettings(before, patch)
-	if err == nil {
-		err = after.Validate()
-	}
-	if err != nil {
-		return nil, fault.Invalid("The settings are not valid: %s", err)
-	}
-	return after, nil
-}
 
 // sourceConsole is the source of settings that this page stored.
 const sourceConsole = "console"
@@ -65,28 +14,92 @@ const sourceConsole = "console"
 // savedVersion is the parameter with the version of the settings that the visitor has stored.
 const savedVersion = "saved"
 
-// clearCache discards the workspaces of the stack.
-func (p *pages) clearCache(v *page.Visit) (page.Answer, error) {
-	return answer(v, p.Deployments.ClearCache(v.Context(), v.Who, v.Stack), "", p.deployPage)
+// part is one of the pages with a form of the deployment settings.
+type part struct {
+	// name is the last segment of its path.
+	name string
+	// patch makes a patch of the stored settings from the form. It adds what is wrong to the draft.
+	patch func(v *page.Visit, d *draft) ([]byte, error)
+	show  func(v *page.Visit, d draft, problem string) (view.Page, error)
 }
 
-// save stores what the review showed.
+func (p *pages) part(name string) part {
+	if name == "triggers" {
+		return part{name, p.triggersPatch, p.showTriggers}
+	}
+	return part{"", p.deployPatch, p.showDeploy}
+}
+
+func (a part) path(v *page.Visit) string {
+	if a.name == "" {
+		return path(v.Stack)
+	}
+	return path(v.Stack, a.name)
+}
+
+// send answers to a form: with its review, or again with what is wrong or not complete yet.
+func (p *pages) send(name string) func(v *page.Visit) (page.Answer, error) {
+	return func(v *page.Visit) (page.Answer, error) {
+		at := p.part(name)
+		d, _, _, err := p.begin(v)
+		if err != nil {
+			return page.Answer{}, err
+		}
+		patch, err := at.patch(v, &d)
+		if text, ok := page.Correctable(err); ok {
+			d.wrong("", text)
+		} else if err != nil {
+			return page.Answer{}, err
+		} else {
+			d.apply(patch)
+		}
+		if err := p.compare(v, &d); err != nil {
+			return page.Answer{}, err
+		}
+		d.Review = v.Form("do") == "" && v.Form("remove") == ""
+		if d.Review && len(d.Problems) > 0 {
+			shown, err := at.show(v, d, d.Problems[""])
+			return page.Again(shown), err
+		}
+		shown, err := at.show(v, d, "")
+		return page.Once(shown), err
+	}
+}
+
+// save stores what a review showed.
 func (p *pages) save(v *page.Visit) (page.Answer, error) {
-	stored, err := p.stored(v)
+	at := p.part(v.Form("part"))
+	d, _, _, err := p.begin(v)
 	if err != nil {
 		return page.Answer{}, err
 	}
 	version := int64(0)
-	if stored != nil {
-		version = stored.Version
-	}
-	if v.Form("version") != strconv.FormatInt(version, 10) {
-		err = fault.Conflict("The settings changed in the meantime. Check them and change them again.")
+	if d.Stale || v.Form("version") == "" {
+		err = fault.Conflict("The settings have changed since you opened the page. Your values are still here: review them again.")
 	} else {
-		stored, err = p.Deployments.PatchSettings(v.Context(), v.Who, v.Stack, []byte(v.Form("patch")), sourceConsole)
+		stored, failed := p.Deployments.PatchSettings(v.Context(), v.Who, v.Stack, []byte(v.Form("patch")), sourceConsole)
+		if err = failed; err == nil {
+			version = stored.Version
+		}
 	}
-	if err != nil {
-		return answer(v, err, "", p.deployPage)
+	if err == nil {
+		return page.See(at.path(v) + "?" + savedVersion + "=" + strconv.FormatInt(version, 10)), nil
 	}
-	return page.See(path(v.Stack) + "?" + savedVersion + "=" + strconv.FormatInt(stored.Version, 10)), nil
+	text, ok := page.Correctable(err)
+	if !ok {
+		return page.Answer{}, err
+	}
+	d.apply([]byte(v.Form("patch")))
+	d.Problems = map[string]string{"": text}
+	if err := p.compare(v, &d); err != nil {
+		return page.Answer{}, err
+	}
+	d.Stale = false // the problem says it
+	shown, err := at.show(v, d, text)
+	return page.Again(shown), err
+}
+
+// clearCache discards the workspaces of the stack.
+func (p *pages) clearCache(v *page.Visit) (page.Answer, error) {
+	return answer(v, p.Deployments.ClearCache(v.Context(), v.Who, v.Stack), "", p.deployPage)
 }

@@ -2,6 +2,8 @@ package stacksettings
 
 import (
 	"cmp"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,14 +17,21 @@ import (
 )
 
 type schedulesModel struct {
-	St      store.Stack
-	List    []store.Schedule
-	Form    scheduleForm
-	Operate bool
-	Times   *triggers.Calendar
+	St       store.Stack
+	List     []store.Schedule
+	Outcomes map[string]triggers.Outcome
+	Form     scheduleForm
+	Operate  bool
+	Times    *triggers.Calendar
+	// Paused is the schedule that the visitor has paused just now.
+	Paused *store.Schedule
 }
 
-type scheduleForm struct{ Kind, Cron, Once, Operation, Option string }
+// scheduleForm is the form of a new schedule. Wrong is the name of the field that Problem is about.
+type scheduleForm struct {
+	Kind, Cron, Once, Operation, Option string
+	Wrong, Problem                      string
+}
 
 func (p *pages) schedules(v *page.Visit) (view.Page, error) {
 	form := scheduleForm{Kind: "drift", Cron: "0 3 * * *"}
@@ -30,10 +39,13 @@ func (p *pages) schedules(v *page.Visit) (view.Page, error) {
 	case "nightly":
 		form = scheduleForm{Kind: "schedule", Cron: "0 2 * * *", Operation: "update"}
 	case "weekend":
-		form = scheduleForm{Kind: "ttl", Once: nextSaturday(time.Now()).Format("2006-01-02T15:04")}
+		form = scheduleForm{Kind: "ttl", Once: nextSaturday(time.Now()).Format(onceForm)}
 	}
 	return p.schedulesPage(v, form, "")
 }
+
+// onceForm is the form of the times of browsers.
+const onceForm = "2006-01-02T15:04"
 
 // nextSaturday returns the beginning of the next Saturday, in UTC.
 func nextSaturday(now time.Time) time.Time {
@@ -48,7 +60,50 @@ func (p *pages) schedulesPage(v *page.Visit, form scheduleForm, problem string) 
 		return view.Page{}, err
 	}
 	m := schedulesModel{St: v.Stack, List: list, Form: form, Operate: v.Who.Can(v.Stack, identity.Operate), Times: &triggers.Calendar{}}
-	return p.settingsPage(v, "schedules", problem, scheduleList(m))
+	if m.Outcomes, err = p.Triggers.Outcomes(v.Context(), list); err != nil {
+		return view.Page{}, err
+	}
+	if at := slices.IndexFunc(list, func(c store.Schedule) bool { return c.Paused && c.ID == v.Query("paused") }); at >= 0 {
+		m.Paused = &list[at]
+	}
+	return p.settingsPage(v, "schedules", problem, scheduleList(m), nil)
+}
+
+// when says when a schedule is due, in words.
+func when(c store.Schedule) string {
+	if c.Cron == "" {
+		return "once, " + c.OnceAt.UTC().Format("2 Jan 2006 15:04")
+	}
+	return cmp.Or(triggers.Words(c.Cron), c.Cron)
+}
+
+// next lists the next times of a schedule.
+func (m schedulesModel) next(c store.Schedule) string {
+	var times []string
+	for _, t := range m.Times.Next(c, listedTimes) {
+		times = append(times, t.UTC().Format("Mon 2 Jan 15:04"))
+	}
+	return strings.Join(times, ", ")
+}
+
+// listedTimes is the number of the next times that the page lists.
+const listedTimes = 3
+
+// outcome is the mark of the last result of a schedule, and its words.
+func (m schedulesModel) outcome(c store.Schedule) (mark, text string) {
+	o, ok := m.Outcomes[c.ID]
+	switch {
+	case !ok:
+		return view.MarkNever, "never ran"
+	case o.Status != "":
+		return view.MarkOf(string(o.Status)), view.StatusWord(string(o.Status))
+	case o.Result == store.ScheduleSkipped:
+		return view.MarkSkipped, cmp.Or(o.Message, "skipped")
+	case o.Result == store.ScheduleFailed:
+		return view.MarkFailed, cmp.Or(o.Message, "failed")
+	default:
+		return view.MarkOK, string(o.Result)
+	}
 }
 
 // operations are those that a schedule can run.
@@ -58,15 +113,21 @@ var operations = []view.Option{
 
 func (p *pages) createSchedule(v *page.Visit) (page.Answer, error) {
 	form := scheduleForm{Kind: v.Form("kind"), Cron: v.Form("cron"), Once: v.Form("once"), Operation: v.Form("operation"), Option: v.Form("option")}
-	spec, err := form.spec()
+	spec, wrong, err := form.spec()
 	if err == nil {
 		_, err = p.Triggers.Create(v.Context(), v.Who, v.Stack, spec)
 	}
-	return answer(v, err, "schedules", func(v *page.Visit, problem string) (view.Page, error) { return p.schedulesPage(v, form, problem) })
+	return answer(v, err, "schedules", func(v *page.Visit, problem string) (view.Page, error) {
+		if wrong != "" {
+			form.Wrong, form.Problem, problem = wrong, problem, ""
+		}
+		return p.schedulesPage(v, form, problem)
+	})
 }
 
-func (f scheduleForm) spec() (triggers.Spec, error) {
-	spec := triggers.Spec{Kind: store.ScheduleKind(f.Kind), Cron: strings.TrimSpace(f.Cron)}
+// spec returns the schedule of a form, or what is wrong with it: the name of a field, or "", and why.
+func (f scheduleForm) spec() (spec triggers.Spec, wrong string, err error) {
+	spec = triggers.Spec{Kind: store.ScheduleKind(f.Kind), Cron: strings.TrimSpace(f.Cron)}
 	switch spec.Kind {
 	case store.DriftSchedule:
 		spec.Request = triggers.DriftRequest(f.Option == "on")
@@ -76,23 +137,38 @@ func (f scheduleForm) spec() (triggers.Spec, error) {
 	case store.CustomSchedule:
 		op, err := workflow.ParseOperation(f.Operation)
 		if err != nil {
-			return spec, fault.Invalid("%s", err)
+			return spec, "operation", fault.Invalid("%s", err)
 		}
 		spec.Request = &workflow.Request{Operation: op, Inherit: true}
 	default:
-		return spec, fault.Invalid("Choose what the schedule does.")
+		return spec, "", fault.Invalid("Choose what the schedule does.")
 	}
-	if spec.Kind == store.DriftSchedule && spec.Cron == "" {
-		return spec, fault.Invalid("A schedule of drift detection needs a cron expression.")
-	}
-	if spec.Cron == "" {
-		once, err := time.Parse("2006-01-02T15:04", strings.TrimSpace(f.Once))
-		if err != nil {
-			return spec, fault.Invalid("Give a time in UTC in the form 2006-01-02T15:04.")
+	if spec.Cron != "" {
+		if _, err := triggers.NextTime(spec.Cron, time.Now()); err != nil {
+			return spec, "cron", err
 		}
-		spec.Once = once.UTC()
+		return spec, "", nil
 	}
-	return spec, nil
+	if spec.Kind == store.DriftSchedule {
+		return spec, "cron", fault.Invalid("A schedule of drift detection needs a cron expression.")
+	}
+	once, err := time.Parse(onceForm, strings.TrimSpace(f.Once))
+	if err != nil {
+		return spec, "once", fault.Invalid("Give a time in UTC in the form %s.", onceForm)
+	}
+	spec.Once = once.UTC()
+	if !spec.Once.After(time.Now()) {
+		return spec, "once", fault.Invalid("The time is in the past.")
+	}
+	return spec, "", nil
+}
+
+// problem returns what is wrong with a field.
+func (f scheduleForm) problem(name string) string {
+	if f.Wrong != name {
+		return ""
+	}
+	return f.Problem
 }
 
 func (p *pages) changeSchedule(v *page.Visit) (page.Answer, error) {
@@ -106,5 +182,14 @@ func (p *pages) changeSchedule(v *page.Visit) (page.Answer, error) {
 	default:
 		err = fault.NotFound("A schedule has no action %q.", action)
 	}
-	return page.See(path(v.Stack, "schedules")), err
+	to := path(v.Stack, "schedules")
+	if v.Param("action") == "pause" {
+		to += "?paused=" + url.QueryEscape(id)
+	}
+	if fault.KindOf(err) == fault.KindNotFound {
+		return page.Answer{}, err
+	}
+	return page.Changed(v, err, to, func(v *page.Visit, problem string) (view.Page, error) {
+		return p.schedulesPage(v, scheduleForm{Kind: "drift"}, problem)
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -28,6 +29,7 @@ type Deps struct {
 	Webhooks *webhooks.Service
 	// Integrations are the connections to git hosts that triggers name.
 	Integrations *integrations.Service
+	Events       *dispatch.Service
 	// Issuer is the URL of the server's identity tokens for clouds.
 	Issuer string
 }
@@ -40,20 +42,27 @@ func Register(site *page.Site, d Deps) {
 	const base = "/{org}/{project}/{stack}/settings"
 	read, operate, manage := page.Stack(identity.StateRead), page.Stack(identity.Operate), page.Stack(identity.Manage)
 	site.View(base, read, p.deploy)
-	site.Action(base, operate, p.review)
+	site.Action(base, operate, p.send(""))
 	site.Action(base+"/save", operate, p.save)
 	site.Action(base+"/clear-cache", operate, p.clearCache)
+	site.View(base+"/triggers", read, p.triggers)
+	site.Action(base+"/triggers", operate, p.send("triggers"))
+	site.Action(base+"/triggers/approve", operate, p.approve)
+	// The address of the page before it belonged to the settings.
+	site.View("/{org}/{project}/{stack}/git", read, func(v *page.Visit) (view.Page, error) {
+		return view.Page{}, page.GoTo(path(v.Stack, "triggers"))
+	})
 	site.View(base+"/schedules", read, p.schedules)
 	site.Action(base+"/schedules", page.Fresh(operate), p.createSchedule)
 	site.Action(base+"/schedules/{schedule}/{action}", operate, p.changeSchedule)
 	hooks.Register(site, d.Webhooks, hooks.Mount{
-		Pattern: base + "/webhooks", Access: manage,
+		Pattern: base + "/webhooks", Access: manage, Titled: true,
 		Owner: func(v *page.Visit) webhooks.Owner { return webhooks.Owner{Org: v.Org, Stack: v.Stack} },
 		Path: func(v *page.Visit, more ...string) string {
 			return path(v.Stack, append([]string{"webhooks"}, more...)...)
 		},
 		Page: func(v *page.Visit, problem string, content templ.Component) (view.Page, error) {
-			return p.settingsPage(v, "webhooks", problem, content)
+			return p.settingsPage(v, "webhooks", problem, content, nil)
 		},
 	})
 	site.View(base+"/access", read, p.access)
@@ -68,14 +77,18 @@ func path(st store.Stack, more ...string) string {
 	return page.StackPath(st, append([]string{"settings"}, more...)...)
 }
 
-// settingsPage returns a page with the stack's head. part is the last segment of its path.
-func (p *pages) settingsPage(v *page.Visit, part, problem string, content templ.Component) (view.Page, error) {
+// settingsPage returns a page with the stack's head. part is the last segment of its path, and bar the bar of its form, or
+// nil.
+func (p *pages) settingsPage(v *page.Visit, part, problem string, content, bar templ.Component) (view.Page, error) {
 	out, err := p.Heads.Page(v, stack.Settings)
-	out.Title = "Settings of " + v.Stack.Project + "/" + v.Stack.Name
-	out.Body = frame(stack.SettingsTabs(v, part), problem, content)
+	if err != nil {
+		return out, err
+	}
+	out.Title, out.Layout, out.Object.Plain = "Settings of "+v.Stack.Project+"/"+v.Stack.Name, view.Own, false
+	out.Body = view.FormPage("Settings of the stack", stack.SettingsTabs(v, part), problem, content, bar)
 	// A form must not change while someone fills it in.
 	out.Live = nil
-	return out, err
+	return out, nil
 }
 
 // answer redirects to a part of the settings after a change, or shows it again with the problem.

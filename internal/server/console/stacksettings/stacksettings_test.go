@@ -47,35 +47,58 @@ func check(t *testing.T, path string, p consoletest.Page) consoletest.Page {
 
 var (
 	patchField = regexp.MustCompile(`name="patch" value="([^"]*)"`)
+	pending    = regexp.MustCompile(`name="pending" value="([^"]*)"`)
 	version    = regexp.MustCompile(`name="version" value="(\d+)"`)
 )
 
 // store fills in the form of the deployment settings, and saves what the review shows.
 func store(t *testing.T, b *consoletest.Browser, form url.Values) (review consoletest.Page) {
 	t.Helper()
-	review = check(t, base, b.Post(base, form))
-	if review.Status != http.StatusOK {
+	return storeAt(t, b, "", form)
+}
+
+// storeAt fills in the form of one of the pages, and saves what the review shows.
+func storeAt(t *testing.T, b *consoletest.Browser, part string, form url.Values) (review consoletest.Page) {
+	t.Helper()
+	at := strings.TrimSuffix(base+"/"+part, "/")
+	review = check(t, at, b.Post(at, form))
+	if review.Status != http.StatusOK || !review.Contains("<dialog") {
 		t.Fatalf("review: status %d: %s", review.Status, review.Body)
 	}
-	patch := html.UnescapeString(patchField.FindStringSubmatch(review.Body)[1])
-	p := b.Post(base+"/save", url.Values{"patch": {patch}, "version": {version.FindStringSubmatch(review.Body)[1]}})
-	if p.Status != http.StatusSeeOther {
-		t.Fatalf("save: status %d: %s", p.Status, p.Body)
+	p := b.Post(base+"/save", saved(review, part))
+	if p.Status != http.StatusSeeOther || !strings.HasPrefix(p.Location(), at+"?saved=") {
+		t.Fatalf("save: status %d, %s: %s", p.Status, p.Location(), p.Body)
 	}
-	if !b.Get(p.Location()).Contains("Saved.", "data-dialog autofocus", "Deploy now") || b.Get(base+"?saved=0").Contains("Deploy now") {
+	if !b.Get(p.Location()).Contains("Saved.", "data-dialog autofocus", "Deploy now") || b.Get(at+"?saved=0").Contains("Deploy now") {
 		t.Error("the page offers to deploy not after saving, or always")
 	}
 	return review
 }
 
-var reviewRow = regexp.MustCompile(`(?s)<th scope="row">(.*?)</th><td><del>(.*?)</del></td><td><ins>(.*?)</ins></td>`)
+// saved returns the form that stores what a review shows.
+func saved(review consoletest.Page, part string) url.Values {
+	find := func(re *regexp.Regexp) string {
+		m := re.FindStringSubmatch(review.Body)
+		if m == nil {
+			return ""
+		}
+		return html.UnescapeString(m[1])
+	}
+	return url.Values{"part": {part}, "patch": {find(patchField)}, "pending": {find(pending)}, "version": {find(version)}}
+}
+
+var reviewRow = regexp.MustCompile(`(?s)<span role="rowheader">(.*?)</span>\s*<span role="cell"><span class="hide">was</span><del>(.*?)</del><span class="hide">becomes</span><ins>(.*?)</ins>\s*(?:<span class="badge">(.*?)</span>)?`)
 
 // reviewed compares the changes that a review lists.
 func reviewed(t *testing.T, review consoletest.Page, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
 	for _, row := range reviewRow.FindAllStringSubmatch(review.Body, -1) {
-		got[row[1]] = html.UnescapeString(row[2] + " → " + row[3])
+		change := row[2] + " → " + row[3]
+		if row[4] != "" {
+			change += " (" + row[4] + ")"
+		}
+		got[row[1]] = html.UnescapeString(change)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the review (-want +got):\n%s", diff)
@@ -89,12 +112,20 @@ func TestDeploymentSettings(t *testing.T) {
 	}
 	form := url.Values{
 		"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "folder": {"infra"}, "commands": {"echo " + hostile + "\n\nmake"},
-		"auth": {"token"}, "git-secret": {"tok-123"}, "name0": {"PLAIN"}, "value0": {hostile}, "name1": {"HIDDEN"}, "value1": {"hunter2"}, "secret1": {"on"},
+		"auth": {"token"}, "git-secret": {"tok-123"}, "name": {"PLAIN"}, "value": {hostile}, "do": {"add"},
 		"skipInstallDependencies": {"on"}, "cache": {"on"}, "group": {"network"}, "after-failure": {"notify"}, "image": {"pulumi/pulumi:3"},
+	}
+	// A variable is added, and kept in the form until the settings are stored; so is the token, without its text.
+	added := check(t, base, b.Post(base, form))
+	if added.Contains("<dialog", "tok-123") || !added.Contains(`name="remove" value="PLAIN"`, `<option value="keep" selected>the new access token</option>`, `value="infra"`, `class="field changed"`) {
+		t.Fatalf("after adding a variable: status %d: %s", added.Status, added.Body)
+	}
+	for name, value := range map[string]string{"pending": saved(added, "").Get("pending"), "auth": "keep", "git-secret": "", "name": "HIDDEN", "value": "hunter2", "secret": "on", "do": ""} {
+		form.Set(name, value)
 	}
 	review := store(t, b, form)
 	reviewed(t, review, map[string]string{
-		"Git repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Folder": "the root of the repository → infra",
+		"Repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Folder": "the root of the repository → infra",
 		"Credentials: access token": "none → [secret, new value]", "Commands before the operation": "none → echo " + hostile + "\nmake",
 		"Variable PLAIN": "none → " + hostile, "Variable HIDDEN": "none → [secret, new value]",
 		"Skip installing dependencies": "no → yes", "Keep the workspace for the next deployment": "no → yes", "Concurrency group": "none → network", "Commands after the operation": "none → notify (failure)", "Image": "the agent's default → pulumi/pulumi:3",
@@ -143,10 +174,16 @@ func TestDeploymentSettings(t *testing.T) {
 
 	// The second change keeps the credentials and the secret variable, and removes the other.
 	form = url.Values{
-		"repository": form["repository"], "commit": {strings.Repeat("a", 40)}, "auth": {"keep"}, "remove:PLAIN": {"on"}, "image": {"pulumi/pulumi:3"},
+		"repository": form["repository"], "commit": {strings.Repeat("a", 40)}, "auth": {"keep"}, "remove": {"PLAIN"}, "image": {"pulumi/pulumi:3"},
 	}
+	removed := b.Post(base, form)
+	if removed.Contains("<dialog") || removed.Contains(`value="PLAIN"`) || !removed.Contains(`value="HIDDEN"`) {
+		t.Errorf("after removing a variable: %s", removed.Body)
+	}
+	form.Del("remove")
+	form.Set("pending", saved(removed, "").Get("pending"))
 	reviewed(t, store(t, b, form), map[string]string{
-		"Branch": "main → none", "Commit": "none → " + form.Get("commit"), "Folder": "infra → the root of the repository",
+		"Branch": "main → none", "Commit": "none → " + form.Get("commit"), "Folder": "infra → the root of the repository (default)",
 		"Commands before the operation": "echo " + hostile + "\nmake → none", "Variable PLAIN": hostile + " → none",
 		"Skip installing dependencies": "yes → no", "Keep the workspace for the next deployment": "yes → no", "Concurrency group": "network → none", "Commands after the operation": "notify (failure) → none",
 	})
@@ -180,7 +217,7 @@ func TestPostRunCommandsAsStored(t *testing.T) {
 		if !page.Contains("cannot be changed here", "echo a") || page.Contains(`name="after-always"`) {
 			t.Errorf("%s: the page offers to change the commands", name)
 		}
-		store(t, b, url.Values{"after-always": {"echo other"}, "group": {"g"}})
+		store(t, b, url.Values{"after-always": {"echo other"}, "group": {name}})
 		var set struct {
 			CacheOptions     any
 			OperationContext struct{ PostRunCommands []m }
@@ -214,19 +251,25 @@ func TestSchedules(t *testing.T) {
 	if p := get(t, b, "/acme/web/prod"); !p.Contains("The time to live of the stack ends", "2099-01-02", "time to live: destroy") {
 		t.Error("the page of the stack does not show its time to live")
 	}
-	for _, form := range []url.Values{{"kind": {"drift"}, "cron": {hostile}}, {"kind": {"ttl"}, "once": {"soon"}}, {"kind": {hostile}}} {
-		if p := check(t, path, b.Post(path, form)); p.Status != http.StatusUnprocessableEntity {
-			t.Errorf("%v: status %d", form, p.Status)
+	for wrong, form := range map[string]url.Values{"cron": {"kind": {"drift"}, "cron": {hostile}}, "once": {"kind": {"ttl"}, "once": {"soon"}}, "operation": {"kind": {"schedule"}, "operation": {hostile}}, "": {"kind": {hostile}}} {
+		p := check(t, path, b.Post(path, form))
+		if p.Status != http.StatusUnprocessableEntity || (wrong != "") != p.Contains(`aria-describedby="`+wrong+`-problem`) {
+			t.Errorf("%v: status %d: %s", form, p.Status, p.Body)
 		}
 	}
 	page := get(t, b, path)
-	if !page.Contains("detect drift and remediate", "0 2 * * 1", "destroy", "once, 2099-01-02 03:04") {
+	if !page.Contains("detect drift and remediate", "0 2 * * 1", "destroy", "once, 2 Jan 2099 03:04", "on Monday at 02:00", "never ran") {
 		t.Errorf("the page lacks a schedule: %s", page.Body)
 	}
 	id := regexp.MustCompile(`/settings/schedules/([^/"]+)/pause`).FindStringSubmatch(page.Body)[1]
 	for _, step := range []struct{ action, want string }{{"pause", "#s-paused"}, {"resume", "/pause"}, {"delete", "schedules"}} {
-		if p := b.Post(path+"/"+id+"/"+step.action, nil); p.Status != http.StatusSeeOther {
+		p := b.Post(path+"/"+id+"/"+step.action, nil)
+		if p.Status != http.StatusSeeOther {
 			t.Fatalf("%s: status %d", step.action, p.Status)
+		}
+		undo := `action="` + path + "/" + id + `/resume" class="inline"><button class="btn small">Undo`
+		if got := b.Get(p.Location()).Contains("Paused: detect drift and remediate.", undo); got != (step.action == "pause") {
+			t.Errorf("%s: Undo is offered: %v", step.action, got)
 		}
 		if p := get(t, b, path); !p.Contains(step.want) || step.action == "delete" && p.Contains(id) {
 			t.Errorf("after %s: %s", step.action, p.Body)
@@ -241,10 +284,13 @@ func TestWebhooks(t *testing.T) {
 	if p := b.Post(path, form); p.Status != http.StatusSeeOther {
 		t.Fatalf("creating: status %d: %s", p.Status, p.Body)
 	}
-	if p := check(t, path, b.Post(path, url.Values{"name": {hostile}, "format": {"raw"}, "url": {hostile}})); p.Status != http.StatusUnprocessableEntity {
+	if p := check(t, path, b.Post(path, url.Values{"name": {hostile}, "format": {"raw"}, "url": {hostile}})); p.Status != http.StatusUnprocessableEntity || !p.Contains(`aria-describedby="name-problem`) {
 		t.Errorf("an invalid webhook: status %d", p.Status)
 	}
-	if p := get(t, b, path); !p.Contains("https://hooks.example.com/x") || p.Contains("hunter2") {
+	if p := check(t, path, b.Post(path, url.Values{"name": {"x"}, "format": {"raw"}, "url": {"ftp://x"}, "filters": {"update_failed"}})); p.Status != http.StatusUnprocessableEntity || !p.Contains(`aria-describedby="url-problem`, `value="ftp://x"`, `value="update_failed"`) {
+		t.Errorf("a webhook with another address: status %d: %s", p.Status, p.Body)
+	}
+	if p := get(t, b, path); !p.Contains("https://hooks.example.com/x", "no delivery") || p.Contains("hunter2") {
 		t.Errorf("list: %s", p.Body)
 	}
 	if p := get(t, b, path+"/hook"); !p.Contains("update_failed", "[secret]", "Nothing has been delivered") {
@@ -272,26 +318,62 @@ func TestAccess(t *testing.T) {
 	if p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"103"}}); p.Status != http.StatusSeeOther {
 		t.Fatalf("granting: status %d: %s", p.Status, p.Body)
 	}
-	if p := get(t, ada, path); !p.Contains("ada", "admin", "Remove the permission of ada") {
+	if p := get(t, ada, path); !p.Contains("ada", "admin", "Remove the permission of ada", "direct", "role in acme", "default of acme for every stack", "created the stack") {
 		t.Errorf("access: %s", p.Body)
+	}
+	s.API(http.MethodPost, "/api/orgs/acme/teams/pulumi", m{"name": "core"}, nil)
+	if p := get(t, b, path); !p.Contains(`<option value="team/core">`, `<option value="ada">`) {
+		t.Errorf("the suggestions: %s", p.Body)
+	}
+	for name, want := range map[string]int{"team/core": http.StatusSeeOther, "core": http.StatusUnprocessableEntity, "team/none": http.StatusUnprocessableEntity} {
+		p := b.Post(path, url.Values{"who": {name}, "permission": {"102"}})
+		if p.Status != want || want != http.StatusSeeOther && !p.Contains(`value="`+name+`"`, `<option value="102" selected>`, `aria-describedby="who-problem`) {
+			t.Errorf("giving a permission to %s: status %d: %s", name, p.Status, p.Body)
+		}
+	}
+	if p := get(t, b, path); !p.Contains(`/acme/-/settings/teams/core"`, "Remove the permission of core") {
+		t.Errorf("with a team: %s", p.Body)
+	}
+	reader := s.SignInWith(s.AddUser("bob", "member"))
+	if p := get(t, reader, path); p.Contains("<datalist") || p.Contains("Remove the permission") || !p.Contains("ada") {
+		t.Errorf("a reader sees %s", p.Body)
 	}
 	for _, form := range []url.Values{{"user": {hostile}, "permission": {"101"}}, {"user": {"ada"}, "permission": {"x"}}, {"permission": {"101"}}} {
 		if p := check(t, path, b.Post(path, form)); p.Status != http.StatusUnprocessableEntity {
 			t.Errorf("%v: status %d", form, p.Status)
 		}
 	}
-	if p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"0"}}); p.Status != http.StatusSeeOther || get(t, b, path).Contains("Remove the permission of ada") {
+	p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"0"}, "was": {"103"}})
+	if p.Status != http.StatusSeeOther || get(t, b, path).Contains("Remove the permission of ada") {
 		t.Errorf("revoking: status %d", p.Status)
+	}
+	undo := p.Location()
+	if p := get(t, b, undo); !p.Contains("Removed the permission of ada.", `name="user" value="ada"`, `name="permission" value="103"`, "Undo") {
+		t.Errorf("after revoking, %s: %s", undo, p.Body)
+	}
+	for _, made := range []string{"?user=core&was=104", "?team=core&was=102", "?user=" + url.QueryEscape(hostile), "?was=102"} {
+		if p := get(t, b, path+made); p.Contains("Undo") {
+			t.Errorf("%s offers to undo what was not done", made)
+		}
 	}
 }
 
 func TestOptions(t *testing.T) {
 	s, b := newServer(t)
-	if p := get(t, b, base+"/options"); !p.Contains("Rename", "Delete") {
+	s.Stack("net", "eu")
+	s.API(http.MethodPost, "/api/stacks/acme/net/eu/import", m{"version": 3, "deployment": m{"manifest": m{"time": "2026-01-01T00:00:00Z", "magic": "", "version": "v3.0.0"}, "resources": []any{
+		m{"urn": "urn:pulumi:eu::net::pulumi:pulumi:StackReference::web", "custom": true, "type": "pulumi:pulumi:StackReference", "id": "acme/web/prod", "inputs": m{"name": "acme/web/prod"}},
+	}}}, nil)
+	get(t, b, "/acme/net/eu") // reads its references
+	if p := get(t, b, base+"/options"); !p.Contains("Rename", "Delete", "1 stack reads from it.", `href="/acme/net/eu"`) {
 		t.Errorf("options: %s", p.Body)
 	}
-	if p := check(t, base, b.Post(base+"/options/rename", url.Values{"name": {hostile}})); p.Status != http.StatusUnprocessableEntity {
-		t.Errorf("an invalid name: status %d", p.Status)
+	if p := check(t, base, b.Post(base+"/options/rename", url.Values{"name": {hostile}, "project": {"mine"}})); p.Status != http.StatusUnprocessableEntity || !p.Contains(`aria-describedby="name-problem"`, `value="mine"`) {
+		t.Errorf("an invalid name: status %d: %s", p.Status, p.Body)
+	}
+	writer := s.SignInWith(s.AddUser("writer", "member"))
+	if p := get(t, writer, base+"/options"); !p.Contains("Only administrators of the stack") || p.Contains("confirm") {
+		t.Errorf("a member sees %s", p.Body)
 	}
 	if p := b.Post(base+"/options/rename", url.Values{"name": {"live"}, "project": {"web"}}); p.Location() != "/acme/web/live/settings/options" {
 		t.Fatalf("renaming: status %d, %s: %s", p.Status, p.Location(), p.Body)
@@ -302,7 +384,7 @@ func TestOptions(t *testing.T) {
 		return code
 	}
 	for _, confirm := range []string{"", "live", "web/prod", "WEB/live"} {
-		if p := b.Post(renamed+"/delete", url.Values{"confirm": {confirm}}); p.Status != http.StatusUnprocessableEntity || status() != http.StatusOK {
+		if p := b.Post(renamed+"/delete", url.Values{"confirm": {confirm}}); p.Status != http.StatusUnprocessableEntity || status() != http.StatusOK || !p.Contains(`aria-describedby="confirm-delete-problem"`, `value="`+confirm+`"`) {
 			t.Errorf("deleting with the confirmation %q: status %d", confirm, p.Status)
 		}
 	}
@@ -311,7 +393,7 @@ func TestOptions(t *testing.T) {
 	if p := get(t, b, renamed); p.Contains(form) || !p.Contains("older than 15 minutes", `href="/-/login?next=`+url.QueryEscape(renamed)+`"`) {
 		t.Errorf("with an old sign-in, the page does not ask for another one: %s", p.Body)
 	}
-	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusForbidden || status() != http.StatusOK {
+	if p := b.Post(renamed+"/delete", url.Values{"confirm": {"web/live"}}); p.Status != http.StatusForbidden || status() != http.StatusOK || !p.Contains(form, `name="confirm" value="web/live"`, "Send it again") {
 		t.Errorf("deleting with an old sign-in: status %d: %s", p.Status, p.Body)
 	}
 	b = s.SignIn()
@@ -323,11 +405,51 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+// TestFormsKeepTheirValues checks that what a visitor has entered is still there after an error, a change by others in the
+// meantime, and a sign-in again.
+func TestFormsKeepTheirValues(t *testing.T) {
+	s, b := newServer(t)
+	form := url.Values{
+		"repository": {"https://git.example.com/web.git"}, "branch": {"release"}, "folder": {"../x"}, "image": {hostile}, "group": {hostile},
+		"auth": {"basic"}, "git-user": {"ada"}, "name": {"TOKEN"}, "value": {"hunter2"}, "secret": {"on"}, "version": {"0"},
+	}
+	wrong := check(t, base, b.Post(base, form))
+	if wrong.Status != http.StatusUnprocessableEntity || wrong.Contains("hunter2") || wrong.Contains("<dialog") {
+		t.Errorf("a wrong form: status %d: %s", wrong.Status, wrong.Body)
+	}
+	for _, want := range []string{
+		`value="release"`, `value="../x"`, `value="ada"`, `<option value="basic" selected>`, "Enter the user name and the password.", "2 to correct", `name="remove" value="TOKEN"`,
+		`aria-describedby="folder-problem`, `aria-describedby="git-secret-problem`, `value="&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"`,
+	} {
+		if !wrong.Contains(want) {
+			t.Errorf("the wrong form lacks %s: %s", want, wrong.Body)
+		}
+	}
+	for name, value := range map[string]string{"folder": "", "image": "", "auth": "token", "git-secret": "tok", "name": "", "value": "", "pending": saved(wrong, "").Get("pending")} {
+		form.Set(name, value)
+	}
+	review := b.Post(base, form)
+	s.API(http.MethodPost, "/api/stacks/acme/web/prod/deployments/settings", m{"concurrencyGroup": "other"}, nil)
+	if p := b.Post(base+"/save", saved(review, "")); p.Status != http.StatusUnprocessableEntity || !p.Contains("have changed since", `value="release"`, `name="remove" value="TOKEN"`, "the new access token") {
+		t.Errorf("saving after a change by others: status %d: %s", p.Status, p.Body)
+	}
+	form.Set("group", "mine")
+	if again := b.Post(base, form); !again.Contains("compared with the new ones", "<dialog", "<del>other</del>", "<ins>mine</ins>") {
+		t.Errorf("the review after a change by others: %s", again.Body)
+	}
+	if p := check(t, base, s.Browser().Post(base, form)); p.Status != http.StatusUnauthorized || !p.Contains(`action="`+base+`"`, `name="branch" value="release"`, "Send it again") {
+		t.Errorf("without a session: status %d: %s", p.Status, p.Body)
+	}
+	if p := s.Browser().Get(base); p.Status != http.StatusSeeOther {
+		t.Errorf("reading without a session: status %d", p.Status)
+	}
+}
+
 // TestReviewOmitsDefaults checks that the first review lists only what the user has set.
 func TestReviewOmitsDefaults(t *testing.T) {
 	s, b := newServer(t)
 	var pool struct{ ID string }
 	s.API(http.MethodPost, "/api/orgs/acme/agent-pools", m{"name": "eu"}, &pool)
 	review := store(t, b, url.Values{"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "pool": {pool.ID}})
-	reviewed(t, review, map[string]string{"Git repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Pool": "the organization's default → eu"})
+	reviewed(t, review, map[string]string{"Repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Pool": "the organization's default → eu"})
 }

@@ -9,5 +9,6 @@ import "./table-labels.js";
 import "./resource-tree.js";
 import "./log-view.js";
 import "./passkey-form.js";
+import "./review-bar.js";
 import "./star.js";
 import "./stack-list.js";
