@@ -229,7 +229,7 @@ func TestPushToDeploy(t *testing.T) {
 	if p := get(t, s.browser, stack+"/git"); !strings.Contains(plain(p), "watches no repository") || !p.Contains(stack+"/settings#triggers") {
 		t.Errorf("before: %s", plain(p))
 	}
-	if p := get(t, s.browser, s.one("repositories")+"?repository="+url.QueryEscape(s.forge.Name())); !strings.Contains(plain(p), "Branches of "+s.forge.Name()+" main") {
+	if p := get(t, s.browser, s.one("repositories")+"?repository="+url.QueryEscape(s.forge.Name())); !strings.Contains(plain(p), "Branches of "+s.forge.Name()+" 1 main") {
 		t.Errorf("the branches: %s", plain(p))
 	}
 	s.watch()

@@ -46,6 +46,7 @@ type listModel struct {
 	OfStack bool
 	List    []webhooks.Webhook
 	Form    form
+	Wrong   page.Wrong
 }
 
 type form struct{ Name, URL, Format, Filters string }
@@ -64,7 +65,11 @@ func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, erro
 	if err != nil {
 		return view.Page{}, err
 	}
-	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", list, f}))
+	wrong := page.Beside(problem,
+		page.About{Word: "'payloadUrl'", Field: "url", Label: "The URL"}, page.About{Word: "name", Field: "name"}, page.About{Word: "'displayName'", Field: "name", Label: "The name"},
+		page.About{Word: "secret", Field: "secret"}, page.About{Word: "deploy", Field: "url"}, page.About{Word: "stack '", Field: "url"}, page.About{Word: "event", Field: "filters"},
+		page.About{Word: "'format'", Field: "format", Label: "The format"})
+	return p.Page(v, wrong[""], hookList(listModel{p.path(v), owner.Stack.ID != "", list, f, wrong}))
 }
 
 // formats are the formats of deliveries. Only a stack's webhooks have the last one.

@@ -19,7 +19,7 @@ import (
 type request struct{ id, kind, body string }
 
 var (
-	rows      = regexp.MustCompile(`(?s)<details class="row flow">.*?</details>`)
+	rows      = regexp.MustCompile(`(?s)<details class="more-opts">.*?</details>`)
 	summary   = regexp.MustCompile(`(?s)<summary>(.*?)</summary>`)
 	contents  = regexp.MustCompile(`(?s)<pre [^>]*>(.*?)</pre>`)
 	deliverID = regexp.MustCompile(`name="delivery" value="([^"]+)"`)
