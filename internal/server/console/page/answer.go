@@ -166,13 +166,6 @@ func (s *Site) shell(v *Visit) (view.Shell, error) {
 	return shell, err
 }
 
-func (s *Site) problem(w http.ResponseWriter, v *Visit, status int, message string, signIn bool) {
-	p := view.Page{Title: http.StatusText(status), Body: problem(http.StatusText(status), message, w.Header().Get("X-Pulumi-Request-ID"), signInLink(v, signIn))}
-	if err := s.render(w, v, status, p); err != nil {
-		http.Error(w, message, status)
-	}
-}
-
 func signInLink(v *Visit, wanted bool) string {
 	if !wanted {
 		return ""
