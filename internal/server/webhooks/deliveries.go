@@ -208,3 +208,22 @@ func (s *Service) sweepOrphans(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Last returns the newest delivery of each webhook of an owner that has one, without its payload, by the ids of webhooks.
+func (s *Service) Last(ctx context.Context, list []Webhook) (map[string]Delivery, error) {
+	out := map[string]Delivery{}
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		for _, h := range list {
+			newest, err := tx.Deliveries(h.ID, 1)
+			if err != nil {
+				return err
+			}
+			for _, d := range newest {
+				d.Payload, d.RequestHeaders, d.ResponseHeaders, d.ResponseBody = "", "", "", ""
+				out[h.ID] = d
+			}
+		}
+		return nil
+	})
+	return out, fault.While(err, "reading the last deliveries of webhooks")
+}

@@ -3,6 +3,8 @@
 package hooks
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/a-h/templ"
@@ -22,6 +24,8 @@ type Mount struct {
 	Owner   func(v *page.Visit) webhooks.Owner
 	// Path returns the path of the list, or of a page below it.
 	Path func(v *page.Visit, more ...string) string
+	// Titled reports whether Page has a title of its own.
+	Titled bool
 	// Page returns a page with the owner's settings around the content, under a problem.
 	Page func(v *page.Visit, problem string, content templ.Component) (view.Page, error)
 }
@@ -42,14 +46,37 @@ func Register(site *page.Site, s *webhooks.Service, at Mount) {
 
 // listModel is the list of an owner's webhooks. Path returns the path of a page.
 type listModel struct {
-	Path    func(more ...string) string
-	OfStack bool
-	List    []webhooks.Webhook
-	Form    form
-	Wrong   page.Wrong
+	Path            func(more ...string) string
+	OfStack, Titled bool
+	List            []webhooks.Webhook
+	Last            map[string]webhooks.Delivery // by the ids of webhooks
+	Form            form
 }
 
-type form struct{ Name, URL, Format, Filters string }
+// form is the form of a new webhook. Wrong is the name of the field that Problem is about.
+type form struct{ Name, URL, Format, Filters, Wrong, Problem string }
+
+func (f form) problem(name string) string {
+	if f.Wrong != name {
+		return ""
+	}
+	return f.Problem
+}
+
+// about are words in the errors of the fields of a webhook.
+var about = []struct{ words, field string }{
+	{"name of a webhook", "name"}, {"displayName", "name"}, {"payloadUrl", "url"}, {"whose events it receives", "url"}, {"event", "filters"}, {"secret is longer", "secret"},
+}
+
+// fieldOf returns the field that an error is about, or "".
+func fieldOf(problem string) string {
+	for _, a := range about {
+		if strings.Contains(problem, a.words) {
+			return a.field
+		}
+	}
+	return ""
+}
 
 func (p *pages) path(v *page.Visit) func(more ...string) string {
 	return func(more ...string) string { return p.Path(v, more...) }
@@ -65,11 +92,14 @@ func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, erro
 	if err != nil {
 		return view.Page{}, err
 	}
-	wrong := page.Beside(problem,
-		page.About{Word: "'payloadUrl'", Field: "url", Label: "The URL"}, page.About{Word: "name", Field: "name"}, page.About{Word: "'displayName'", Field: "name", Label: "The name"},
-		page.About{Word: "secret", Field: "secret"}, page.About{Word: "deploy", Field: "url"}, page.About{Word: "stack '", Field: "url"}, page.About{Word: "event", Field: "filters"},
-		page.About{Word: "'format'", Field: "format", Label: "The format"})
-	return p.Page(v, wrong[""], hookList(listModel{p.path(v), owner.Stack.ID != "", list, f, wrong}))
+	last, err := p.hooks.Last(v.Context(), list)
+	if err != nil {
+		return view.Page{}, err
+	}
+	if f.Wrong = fieldOf(problem); f.Wrong != "" {
+		f.Problem, problem = strings.Replace(problem, "'payloadUrl'", "The URL", 1), ""
+	}
+	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", p.Titled, list, last, f}))
 }
 
 // formats are the formats of deliveries. Only a stack's webhooks have the last one.
@@ -116,7 +146,7 @@ func (p *pages) showPage(v *page.Visit, problem string) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
-	return p.Page(v, problem, hookView(p.path(v), hook, list))
+	return p.Page(v, problem, hookView(hookModel{p.path(v), p.Titled, hook, list}))
 }
 
 func (p *pages) change(v *page.Visit) (page.Answer, error) {
@@ -140,6 +170,42 @@ func (p *pages) change(v *page.Visit) (page.Answer, error) {
 		return page.Answer{}, err
 	}
 	return page.Changed(v, err, back, p.showPage)
+}
+
+// hookModel is the page of a webhook.
+type hookModel struct {
+	Path   func(more ...string) string
+	Titled bool
+	Hook   webhooks.Webhook
+	List   []webhooks.Delivery
+}
+
+// events says which events a webhook receives.
+func (m hookModel) events() string {
+	list := append(slices.Clone(m.Hook.Filters), m.Hook.Groups...)
+	if len(list) == 0 {
+		return "all"
+	}
+	return strings.Join(list, ", ")
+}
+
+// state is the mark of a webhook, and its words: that it does not deliver, or how the last delivery ended.
+func (m listModel) state(h webhooks.Webhook) (mark, text string) {
+	d, delivered := m.Last[h.ID]
+	switch {
+	case !h.Active:
+		return view.MarkPaused, "disabled"
+	case h.SecretLost:
+		return view.MarkFailed, "the secret is lost"
+	case !delivered:
+		return view.MarkNever, "no delivery"
+	}
+	status := string(d.Status)
+	text = view.StatusWord(status)
+	if d.ResponseCode > 0 {
+		text += ", " + strconv.FormatInt(d.ResponseCode, 10)
+	}
+	return view.MarkOf(status), text
 }
 
 // waits reports whether a delivery has failed and is to be repeated.

@@ -21,7 +21,7 @@ type request struct{ id, kind, body string }
 var (
 	rows      = regexp.MustCompile(`(?s)<details class="more-opts">.*?</details>`)
 	summary   = regexp.MustCompile(`(?s)<summary>(.*?)</summary>`)
-	contents  = regexp.MustCompile(`(?s)<pre [^>]*>(.*?)</pre>`)
+	contents  = regexp.MustCompile(`(?s)<span tabindex="0">(.*?)</span></copy-text>`)
 	deliverID = regexp.MustCompile(`name="delivery" value="([^"]+)"`)
 	tags      = regexp.MustCompile(`(?s)<[^>]*>`)
 )
