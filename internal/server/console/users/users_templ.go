@@ -851,7 +851,7 @@ func holdings(m userModel) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = view.TextCell("", h.Organization).Render(ctx, templ_7745c5c3_Buffer)
+						templ_7745c5c3_Err = view.TextCell("c-how", h.Organization).Render(ctx, templ_7745c5c3_Buffer)
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
