@@ -434,7 +434,7 @@ func entry(e store.AuditEntry) templ.Component {
 
 // who says who did what an entry records.
 func who(e store.AuditEntry) string {
-	if e.ActorKind == "user" {
+	if e.ActorKind == "user" || e.ActorKind == e.Actor {
 		return e.Actor
 	}
 	return e.Actor + " (" + e.ActorKind + ")"
