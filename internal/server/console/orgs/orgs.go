@@ -153,7 +153,9 @@ func (p *pages) onePage(v *page.Visit, wrong page.Wrong) (view.Page, error) {
 
 // beside returns a function that shows the page with a problem beside a field.
 func (p *pages) beside(field string) func(v *page.Visit, problem string) (view.Page, error) {
-	return func(v *page.Visit, problem string) (view.Page, error) { return p.onePage(v, page.Wrong{field: problem}) }
+	return func(v *page.Visit, problem string) (view.Page, error) {
+		return p.onePage(v, page.Wrong{field: problem})
+	}
 }
 
 // id returns the id of the organization: of the one to which the visitor was admitted, whose name can have been taken by

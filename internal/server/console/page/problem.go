@@ -73,7 +73,9 @@ func (s *Site) whoHelps(v *Visit) string {
 // relatives returns the pages that are nearest to the one that failed.
 func relatives(v *Visit) []view.Crumb {
 	var list []view.Crumb
-	add := func(text string, path ...string) { list = append(list, view.Crumb{Text: text, Href: links.Path(path...)}) }
+	add := func(text string, path ...string) {
+		list = append(list, view.Crumb{Text: text, Href: links.Path(path...)})
+	}
 	org, project := v.Param("org"), v.Param("project")
 	if v.Stack.ID != "" {
 		add("Open "+v.Stack.Project+"/"+v.Stack.Name, v.Stack.OrgName, v.Stack.Project, v.Stack.Name)

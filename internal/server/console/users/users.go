@@ -132,7 +132,9 @@ func holdingIcon(kind store.HoldingKind) string {
 
 // changed answers after a change of a user. A problem is shown beside a field of the form.
 func (p *pages) changed(v *page.Visit, err error, next, field string) (page.Answer, error) {
-	return page.Changed(v, err, next, func(v *page.Visit, problem string) (view.Page, error) { return p.userPage(v, page.Wrong{field: problem}) })
+	return page.Changed(v, err, next, func(v *page.Visit, problem string) (view.Page, error) {
+		return p.userPage(v, page.Wrong{field: problem})
+	})
 }
 
 func (p *pages) disable(v *page.Visit) (page.Answer, error) {
