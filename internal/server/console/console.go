@@ -121,7 +121,7 @@ func New(d Deps) *page.Site {
 	orgsettings.Register(site, orgsettings.Deps{
 		Whole:       whole,
 		Deployments: d.Deployments, Identity: d.Identity, Invitations: d.Invitations, OIDC: d.OIDC, Pools: d.Pools, Webhooks: d.Webhooks,
-		APIURL: d.APIURL, Console: links.Console(d.Site.URL),
+		APIURL: d.APIURL, Console: links.Console(d.Site.URL), Provider: d.Providers.Name,
 		Forges: forges.Deps{Integrations: d.Integrations, Events: d.Events, Pools: d.Pools},
 	})
 	githubapp.Register(site, githubapp.Deps{Integrations: d.Integrations, APIURL: d.APIURL})

@@ -186,12 +186,7 @@ func (tx *Tx) MemberByLogin(orgID, login string) (Member, error) {
 // Members returns up to limit members of an organization, ordered by login, whose login follows
 // after. If words is not "", their login, name or email address contains it.
 func (tx *Tx) Members(orgID, words, after string, limit int) ([]Member, error) {
-	where, args := "WHERE m.org_id = $1 AND u.login > $2", []any{orgID, after}
-	if words != "" {
-		where += " AND " + userContains("u", "$3")
-		args = append(args, containing(words))
-	}
-	return members.All(tx.Tx, fmt.Sprintf("%s ORDER BY u.login LIMIT %d", where, limit), args...)
+	return tx.FindMembers(MemberFilter{OrgID: orgID, Words: words, After: after, Limit: limit})
 }
 
 // SetRole changes a member's role.

@@ -113,7 +113,7 @@ func TestFirstSteps(t *testing.T) {
 	// A browser whose session ended elsewhere must sign in again.
 	tb.open("/user/settings")
 	tb.click("form[action='/user/settings/sessions/end'] button")
-	tb.wait("only one session is left", "document.querySelectorAll('main tbody tr').length === 1")
+	tb.wait("only one session is left", "document.querySelectorAll('[aria-label=Sessions] .row:not(.hd)').length === 1")
 	other.ignore("404")
 	other.open("/" + stack.Name)
 	other.wait("the other browser must sign in", "location.pathname === '/-/login'")

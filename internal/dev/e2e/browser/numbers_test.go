@@ -91,6 +91,15 @@ var parts = []part{
 	{"form", ".addv .inp", "settings", ""},
 	{"form", ".save", "settings", ""},
 	{"form", ".save .btn.primary", "settings", ""},
+	{"form", ".sub .cnt", "members", ""},
+	{"form", ".sec.tools h2", "members", ""},
+	{"form", ".l-mem .row.hd", "members", ""},
+	{"form", ".l-mem .row:not(.hd)", "members", ""},
+	{"form", ".l-mem .go", "members", ""},
+	{"form", ".l-mem .c-role", "members", ""},
+	{"form", ".l-mem .tag", "members", ""},
+	{"form", ".l-perm .row:not(.hd)", "team", ".l-perm:not(:has(.hd)) .row"},
+	{"form", ".l-perm .go", "team", ""},
 	{"gate", ".gate", "sign-in", ""},
 	{"gate", ".gate .logo", "sign-in", ""},
 	{"gate", ".gate .card", "sign-in", ""},
@@ -148,7 +157,7 @@ func TestConsoleNumbers(t *testing.T) {
 			where := fmt.Sprintf("%s, %d px", scheme, width)
 			tb.scheme(scheme, width)
 			drawn := map[string]map[string]string{}
-			for _, name := range []string{"components", "stack", "settings", "activity", "sign-in"} {
+			for _, name := range []string{"components", "stack", "settings", "activity", "sign-in", "members", "team"} {
 				drawn[name] = tb.styles("/drawings/"+name+".html", func(p part) string {
 					if p.drawing != name {
 						return ""

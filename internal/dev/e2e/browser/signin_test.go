@@ -34,12 +34,14 @@ func TestSignIn(t *testing.T) {
 
 	tb.visit("/-/login?next=/user/settings")
 	tb.click("a[href^='/-/login/with/corp']")
-	tb.wait("the provider sends the browser back", loaded+"location.pathname === '/user/settings' && document.querySelector('h1').innerText === 'grace'")
+	tb.wait("the provider sends the browser back", loaded+"location.pathname === '/user/settings' && document.querySelector('.bar .count').innerText === 'grace'")
 	tb.fill("#name", hostile)
 	tb.click("passkey-form button")
 	const shown = loaded + "document.querySelector('form[action$=\"/rename\"] input')?.getAttribute('value') === "
 	tb.wait("the passkey is listed", shown+quote(hostile))
 	tb.visit("/user/settings")
+	tb.scheme("light", desktop)
+	tb.click("summary[aria-label^='Rename the passkey']")
 	tb.fill("form[action$='/rename'] input", "laptop")
 	tb.click("form[action$='/rename'] button")
 	tb.wait("the passkey has a name", shown+"'laptop'")
@@ -93,7 +95,7 @@ func TestSignedOutElsewhere(t *testing.T) {
 
 	elsewhere.open("/user/settings")
 	elsewhere.click("form[action='/user/settings/sessions/end'] button")
-	elsewhere.wait("only one session is left", loaded+"document.querySelectorAll('main tbody tr').length === 1")
+	elsewhere.wait("only one session is left", loaded+"document.querySelectorAll('[aria-label=Sessions] .row:not(.hd)').length === 1")
 	// The server checks the session before each change that it sends, and once per minute.
 	s.API(http.MethodPost, "/api/stacks/acme/box/dev/deployments/resume", nil, nil)
 	here.wait("the page says so", "document.querySelector('live-page.note')?.innerText.includes('You are signed out.')")

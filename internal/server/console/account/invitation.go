@@ -58,6 +58,9 @@ type invited struct {
 	Login, Name string // the form
 }
 
+// signsUp reports whether the visitor can create a user.
+func (i invited) signsUp() bool { return !i.Member && i.User == "" && len(i.Providers) == 0 }
+
 // offer says who invites the visitor to what.
 func (i invited) offer() string {
 	as := map[string]string{
@@ -73,7 +76,7 @@ func (p *pages) invitationPage(v *page.Visit, problem string) (view.Page, error)
 	}
 	m := invited{Invitation: i, Opened: p.opened(v), User: v.Who.User.Login, Providers: p.Providers.Providers(), Login: v.Form("login"), Name: v.Form("name")}
 	m.Member = v.Who.Roles[i.OrgID] != ""
-	return view.Page{Title: "Invitation", Layout: view.Gate, Body: view.WithProblem(problem, invitationBody(m))}, nil
+	return view.Page{Title: "Invitation", Layout: view.Gate, Body: invitationBody(m, problem)}, nil
 }
 
 // findInvitation returns the invitation whose link the visitor has opened.

@@ -70,7 +70,7 @@ func TestSignInAtAProvider(t *testing.T) {
 	if asked := p.Asked[0]; asked.Get("max_age") != "" || asked.Get("scope") != "openid profile email" {
 		t.Errorf("the provider was asked %v", asked)
 	}
-	if you := b.Get("/user/settings"); !you.Contains("<h1>grace</h1>", "Grace &lt;b&gt;Hopper", "grace@example.com", "(provider)") {
+	if you := b.Get("/user/settings"); !you.Contains(">grace</span>", "Grace &lt;b&gt;Hopper", "grace@example.com", "(provider)") {
 		t.Errorf("the settings of the new user: %s", you.Body)
 	}
 	if home := b.Get("/acme"); home.Status != http.StatusOK {
@@ -83,7 +83,7 @@ func TestSignInAtAProvider(t *testing.T) {
 	p.Claims["groups"], p.Claims["preferred_username"] = []string{"platform"}, "someone-else"
 	other := s.Browser()
 	other.SignInAt(p, providerPath, nil)
-	if you := other.Get("/user/settings"); !you.Contains("<h1>grace</h1>") {
+	if you := other.Get("/user/settings"); !you.Contains(">grace</span>") {
 		t.Errorf("the second sign-in is another user: %s", you.Body)
 	}
 	if made := other.Post("/acme/-/pools", url.Values{"name": {"x"}}); made.Status != http.StatusOK {
@@ -322,7 +322,7 @@ func TestConnect(t *testing.T) {
 	if done := b.SignInAt(p, providerPath, nil); sessionOf(done) == "" {
 		t.Fatalf("signing in: %s", done.Body)
 	}
-	if you := b.Get("/user/settings"); !you.Contains("<h1>admin</h1>") {
+	if you := b.Get("/user/settings"); !you.Contains(">admin</span>") {
 		t.Errorf("the account is another user: %s", you.Body)
 	}
 	// Another user can neither take the account nor receive it by a link of an attacker.

@@ -5,21 +5,29 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/a-h/templ"
+
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/identity/signin/openid"
+	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 )
 
-var settingsTabs = []view.Tab{{Text: "Settings", Href: "/user/settings"}, {Text: "Access tokens", Href: "/user/settings/tokens"}}
+// parts are the pages with the settings of a user.
+var parts = []view.Part{{Name: "tokens", Text: "Access tokens"}, {Name: "", Text: "Account"}}
 
-func tabsAt(at int) []view.Tab {
-	tabs := append([]view.Tab{}, settingsTabs...)
-	tabs[at].Current = true
-	return tabs
+// yourPage returns a page with the settings of the user.
+func yourPage(v *page.Visit, title, part, problem string, content templ.Component) view.Page {
+	tabs := view.Tabs(parts, part, func(name ...string) string { return links.Path(append([]string{"user", "settings"}, name...)...) })
+	return view.Page{
+		Title: title, Section: "you", Layout: view.Own, Bar: &view.Bar{Title: "Your settings", Count: v.Who.User.Login},
+		Body: view.FormPage("Your settings", tabs, problem, content, nil),
+	}
 }
 
 // you is what the settings page shows about the user.
@@ -34,6 +42,16 @@ type you struct {
 	Identities  []store.Identity
 	Providers   []openid.Config
 	Preferences preferences
+	// NewPasskey is the name of a passkey that could not be added, because of passkeyProblem.
+	NewPasskey, passkeyProblem string
+}
+
+// aboutPasskeys says what passkeys are for, or why there are none.
+func (y you) aboutPasskeys() string {
+	if y.Origin == "" {
+		return "Browsers offer passkeys only at a domain with https, or at localhost."
+	}
+	return "A passkey signs you in with this device, a phone or a security key, unlocked by a PIN or a finger."
 }
 
 // onlyWay reports whether an invitation has created the user, who has nothing yet with which to sign in again.
@@ -53,6 +71,7 @@ func (y you) provider(issuer string) string {
 
 func (p *pages) settings(v *page.Visit) (view.Page, error) { return p.settingsPage(v, "") }
 
+// settingsPage shows a problem beside the form of a new passkey, if that was sent, and above the page otherwise.
 func (p *pages) settingsPage(v *page.Visit, problem string) (view.Page, error) {
 	ctx, id := v.Context(), v.Who.User.ID
 	y := you{
@@ -65,7 +84,10 @@ func (p *pages) settingsPage(v *page.Visit, problem string) (view.Page, error) {
 	if y.Preferences = preferencesOf(v); y.Preferences.sent {
 		y.Preferences.Problem, problem = problem, ""
 	}
-	return view.Page{Title: "Your settings", Section: "you", Bar: &view.Bar{Title: y.User.Login, Count: "your settings"}, Tabs: tabsAt(0), Body: settings(y, problem)}, errors.Join(err1, err2, err3)
+	if v.R.URL.Path == "/user/settings/passkeys" && y.Origin != "" {
+		y.NewPasskey, y.passkeyProblem, problem = v.Form("name"), problem, ""
+	}
+	return yourPage(v, "Your settings", "", problem, settings(y)), errors.Join(err1, err2, err3)
 }
 
 func (p *pages) endSession(v *page.Visit) (page.Answer, error) {
@@ -79,14 +101,33 @@ func (p *pages) endOthers(v *page.Visit) (page.Answer, error) {
 // tokensShown is the number of tokens on a page.
 const tokensShown = 100
 
-func (p *pages) tokens(v *page.Visit) (view.Page, error) { return p.tokensPage(v, "", "") }
+// tokensModel are the tokens of the user, and the form for a new one.
+type tokensModel struct {
+	List                 []store.Token
+	More, Fresh          bool
+	Made, API            string // a new token, which the page shows once, and where to use it
+	Description, Expires string
+	problem              string
+	Now                  time.Time
+}
 
-func (p *pages) tokensPage(v *page.Visit, made, problem string) (view.Page, error) {
+// count is the number of tokens, if all are shown.
+func (m tokensModel) count() string {
+	if m.More {
+		return ""
+	}
+	return words.Number(len(m.List))
+}
+
+func (p *pages) tokens(v *page.Visit) (view.Page, error) {
+	return p.tokensPage(v, tokensModel{Expires: "90"})
+}
+
+func (p *pages) tokensPage(v *page.Visit, m tokensModel) (view.Page, error) {
 	list, more, err := p.Identity.Tokens(v.Context(), store.TokenFilter{Kind: store.PersonalToken, UserID: v.Who.User.ID, Limit: tokensShown})
-	return view.Page{
-		Title: "Access tokens", Section: "you", Bar: &view.Bar{Title: "Access tokens"}, Tabs: tabsAt(1),
-		Body: tokens(list, more, made, problem, p.APIURL, v.Session.Fresh(time.Now())),
-	}, err
+	m.List, m.More, m.API, m.Now = list, more, p.APIURL, time.Now()
+	m.Fresh = v.Session.Fresh(m.Now)
+	return yourPage(v, "Access tokens", "tokens", "", tokens(m)), err
 }
 
 func (p *pages) createToken(v *page.Visit) (page.Answer, error) {
@@ -95,13 +136,13 @@ func (p *pages) createToken(v *page.Visit) (page.Answer, error) {
 		Expires: view.Expiry(v.Form("expires"), time.Now()),
 	})
 	if status, _ := web.Classify(err); err != nil && status == http.StatusBadRequest {
-		again, err := p.tokensPage(v, "", page.Sentence(err))
+		again, err := p.tokensPage(v, tokensModel{Description: v.Form("description"), Expires: v.Form("expires"), problem: page.Sentence(err)})
 		return page.Again(again), err
 	}
 	if err != nil {
 		return page.Answer{}, err
 	}
-	made, err := p.tokensPage(v, text, "")
+	made, err := p.tokensPage(v, tokensModel{Expires: "90", Made: text})
 	return page.Once(made), err
 }
 

@@ -64,7 +64,7 @@ func TestPage(t *testing.T) {
 	p := get(t, admin, path)
 	list := strings.Join(entries(p), "\n")
 	for _, want := range []string{
-		"changed tags team: added web/ prod", "failed to destroy Unused since May db/ prod −2 from the CLI", "updated Move checkout web/ prod +3 −1 from the CLI", "created the stack",
+		"changed tags added team web/ prod", "failed to destroy Unused since May db/ prod −2 from the CLI", "updated Move checkout web/ prod +3 −1 from the CLI", "created the stack",
 	} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the page lacks %q: %s", want, list)
@@ -193,7 +193,7 @@ func TestPhrases(t *testing.T) {
 	}))
 	p := get(t, admin, path+"?part=access")
 	list := strings.Join(entries(p), "\n")
-	for _, want := range []string{"The server made a token the-token (role: admin) Tokens by the server", "role: admin the-pool", "role: admin, 3 times until", "Settings", "until"} {
+	for _, want := range []string{"The server made a token the-token (as administrator) Tokens by the server", "as administrator the-pool", "as administrator, 3 times until", "Settings", "until"} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the page lacks %q: %s", want, list)
 		}

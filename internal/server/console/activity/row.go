@@ -8,6 +8,7 @@ import (
 
 	"workflowagent/internal/server/activity"
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/console/auditlog"
 	"workflowagent/internal/server/console/deeds"
 	list "workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/view"
@@ -102,7 +103,7 @@ var ways = map[string]struct{ icon, text string }{
 
 func (m model) entry(e store.AuditEntry, by string) row {
 	way := ways[e.Way]
-	r := row{At: e.At, Who: by, Icon: way.icon, Origin: way.text, Did: did(audit.Action(e.Action)), What: detail(e)}
+	r := row{At: e.At, Who: by, Icon: way.icon, Origin: way.text, Did: auditlog.Did(audit.Action(e.Action)), What: auditlog.Detail(e)}
 	if r.Who == "" {
 		r.Who = "The server"
 	}

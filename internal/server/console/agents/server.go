@@ -80,7 +80,7 @@ func (p *pages) server(v *page.Visit) (view.Page, error) {
 		}
 		s.BackedUp = &backups
 	}
-	return view.Page{Title: "Server", Section: "server", Bar: &view.Bar{Title: "Server"}, Tabs: view.ServerTabs(""), Body: serverBody(s)}, nil
+	return view.ServerPage("Server", "", "", serverBody(s)), nil
 }
 
 // readyTimeout bounds the questions about the server's state.

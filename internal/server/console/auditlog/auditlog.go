@@ -3,12 +3,11 @@
 package auditlog
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"workflowagent/internal/server/activity"
@@ -110,26 +109,27 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 			l.Filtered = true
 		}
 	}
-	out := view.Page{
-		Title: "Audit log", Section: "server", Tabs: view.ServerTabs("audit"), Bar: &view.Bar{Title: "Audit log of the server", Actions: actions(l)},
-		Live: []view.Topic{{Channel: audit.Topic, About: audit.ServerPayload}},
+	out := func(l list) view.Page {
+		p := view.ServerPage("Audit log", "audit", "", content(l))
+		p.Bar.Actions = actions(l)
+		p.Live = []view.Topic{{Channel: audit.Topic, About: audit.ServerPayload}}
+		return p
 	}
 	f, err := filter(v)
 	if err != nil {
 		if fault.KindOf(err) != fault.KindInvalid {
-			return out, err
+			return view.Page{}, err
 		}
 		l.Problem = err.Error()
-		out.Body = content(l)
-		return out, nil
+		return out(l), nil
 	}
 	rows, more, err := p.Audit.List(v.Context(), v.Who, f)
 	if err != nil {
-		return out, err
+		return view.Page{}, err
 	}
 	if len(rows) > 0 && f.UpTo.ID == "" {
 		q := l.query("upto", audit.Position(rows[0]))
-		return out, page.GoTo(l.Path + "?" + q)
+		return view.Page{}, page.GoTo(l.Path + "?" + q)
 	}
 	l.Rows = rows
 	if more {
@@ -141,11 +141,10 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	fresh.NewerThan, fresh.UpTo, fresh.OlderThan, fresh.Limit = f.UpTo, store.AuditEntry{}, store.AuditEntry{}, counted
 	if f.UpTo.ID != "" || len(rows) == 0 {
 		if l.New, err = p.Audit.Count(v.Context(), v.Who, fresh); err != nil {
-			return out, err
+			return view.Page{}, err
 		}
 	}
-	out.Body = content(l)
-	return out, nil
+	return out(l), nil
 }
 
 // export sends all selected entries as a file.
@@ -204,29 +203,24 @@ func (l list) newText() string {
 
 // ActionOptions are the values of a filter for actions.
 func ActionOptions() []view.Option {
-	return view.Options("Any action", audit.Actions())
+	list := []view.Option{{Text: "Any action"}}
+	for _, action := range audit.Actions() {
+		list = append(list, view.Option{Value: string(action), Text: Did(action)})
+	}
+	return list
+}
+
+// ways are the words for the ways of changes.
+var ways = map[string]string{
+	audit.WayAPI: "CLI or API", audit.WayConsole: "console", audit.WayAgent: "agent", audit.WaySchedule: "schedule", audit.WayWebhook: "webhook",
+	audit.WayForge: "event of a repository", audit.WayCommand: "command on the server's machine", audit.WayServer: "the server itself",
 }
 
 // WayOptions are the values of a filter for the ways of changes.
 func WayOptions() []view.Option {
-	return view.Options("Any way", audit.Ways())
-}
-
-// Detail returns the detail of an entry as a line.
-func Detail(e store.AuditEntry) string {
-	var values map[string]any
-	if json.Unmarshal([]byte(e.Detail), &values) != nil {
-		return e.Detail
+	list := []view.Option{{Text: "Any way"}}
+	for _, way := range audit.Ways() {
+		list = append(list, view.Option{Value: way, Text: cmp.Or(ways[way], way)})
 	}
-	parts := make([]string, 0, len(values))
-	for k, v := range values {
-		if v != nil {
-			parts = append(parts, fmt.Sprintf("%s: %v", k, v))
-		}
-	}
-	slices.Sort(parts)
-	if e.Names != "" {
-		parts = append(parts, e.Names)
-	}
-	return strings.Join(parts, ", ")
+	return list
 }

@@ -32,7 +32,7 @@ type Mount struct {
 	// Path returns the path of the list, or of a page below it.
 	Path func(v *page.Visit, more ...string) string
 	// Page returns a page with the organization's settings around the content, under a problem.
-	Page func(v *page.Visit, problem string, content templ.Component) view.Page
+	Page func(v *page.Visit, problem string, content templ.Component) (view.Page, error)
 }
 
 type pages struct {
@@ -85,7 +85,10 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 		return view.Page{}, err
 	}
 	failing, err := p.Integrations.Failing(v.Context(), v.Org)
-	return p.Page(v, "", integrationList(listModel{p.at(v), list, failing})), err
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.Page(v, "", integrationList(listModel{p.at(v), list, failing}))
 }
 
 // formModel is the form of a new or a changed integration.
@@ -96,6 +99,7 @@ type formModel struct {
 	// ID is the id of the integration, or "" for a new one.
 	ID    string
 	Pools []view.Option
+	Wrong page.Wrong
 }
 
 func (p *pages) add(v *page.Visit) (view.Page, error) {
@@ -112,10 +116,11 @@ func (p *pages) addPage(v *page.Visit, f form, problem string) (view.Page, error
 	if m.Pools, err = p.poolOptions(v); err != nil {
 		return view.Page{}, err
 	}
-	out := p.Page(v, problem, newIntegration(m))
-	out.Title = "New integration: " + k.title
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: k.title})
-	return out, nil
+	m.Wrong = k.wrong(problem)
+	out, err := p.Page(v, m.Wrong[""], newIntegration(m))
+	out.Title, out.Bar = "New integration: "+k.title, nil
+	out.Object = &view.Object{Icon: "branch", Project: "Integrations", Name: "new: " + k.title}
+	return out, err
 }
 
 func (p *pages) poolOptions(v *page.Visit) ([]view.Option, error) {
@@ -142,14 +147,14 @@ func (p *pages) create(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Changed(v, err, "", func(v *page.Visit, problem string) (view.Page, error) { return p.addPage(v, f, problem) })
 	}
-	return p.secretPage(v, made, secret), nil
+	return p.secretPage(v, made, secret)
 }
 
-// secretPage shows the address of the webhook of an integration with its secret, which cannot be shown again.
-func (p *pages) secretPage(v *page.Visit, i store.VCSIntegration, secret string) page.Answer {
-	out := p.Page(v, "", newSecret(hookModel{p.at(v), i, kindOf(i), p.Integrations.HookURL(i), secret}))
-	out.Title = "Webhook of " + i.Name
-	return page.Once(out)
+// secretPage shows an integration, and above it the secret of its webhook, which cannot be shown again.
+func (p *pages) secretPage(v *page.Visit, i store.VCSIntegration, secret string) (page.Answer, error) {
+	out, err := p.showPage(v, i, nil, "", secret)
+	out.Live = nil // a page that is shown once cannot be read again
+	return page.Once(out), err
 }
 
 type hookModel struct {
@@ -165,6 +170,8 @@ type showModel struct {
 	Integration store.VCSIntegration
 	HookURL     string
 	Watched     []integrations.Watched
+	// Once has the secret of a webhook that was just made.
+	Once hookModel
 }
 
 // failing returns the number of stacks whose repository has a problem.
@@ -178,14 +185,19 @@ func (m showModel) failing() int64 {
 	return int64(n)
 }
 
-func (p *pages) show(v *page.Visit) (view.Page, error) { return p.showPage(v, nil, "") }
-
-func (p *pages) showPage(v *page.Visit, f *form, problem string) (view.Page, error) {
+func (p *pages) show(v *page.Visit) (view.Page, error) {
 	i, err := p.find(v)
 	if err != nil {
 		return view.Page{}, err
 	}
+	return p.showPage(v, i, nil, "", "")
+}
+
+// showPage returns the page of an integration, with a refused form f or nil, and a new secret or "".
+func (p *pages) showPage(v *page.Visit, i store.VCSIntegration, f *form, problem, secret string) (view.Page, error) {
 	m := showModel{Integration: i, HookURL: p.Integrations.HookURL(i)}
+	m.Once = hookModel{p.at(v), i, kindOf(i), m.HookURL, secret}
+	var err error
 	m.formModel = formModel{place: p.at(v), Kind: kindOf(i), ID: i.ID}
 	if f != nil {
 		m.Form = *f
@@ -198,23 +210,28 @@ func (p *pages) showPage(v *page.Visit, f *form, problem string) (view.Page, err
 	if m.Watched, err = p.Integrations.Watched(v.Context(), v.Org, i.ID); err != nil {
 		return view.Page{}, err
 	}
-	out := p.onePage(v, i, "", problem, integration(m))
+	m.Wrong = m.Kind.wrong(problem)
+	out, err := p.onePage(v, i, "", m.failing(), m.Wrong[""], integration(m))
 	out.Live = []view.Topic{{Channel: dispatch.Topic, About: i.ID}, {Channel: dispatch.Processed, About: i.ID}, {Channel: integrations.Topic, About: i.ID}}
-	return out, nil
+	return out, err
 }
 
 func (p *pages) find(v *page.Visit) (store.VCSIntegration, error) {
 	return p.Integrations.Get(v.Context(), v.Org, v.Param("integration"))
 }
 
-// onePage returns a page about an integration. part is the last segment of its path.
-func (p *pages) onePage(v *page.Visit, i store.VCSIntegration, part, problem string, content templ.Component) view.Page {
+// onePage returns a page about an integration. part is the last segment of its path, and failing the number of stacks whose
+// repository has a problem.
+func (p *pages) onePage(v *page.Visit, i store.VCSIntegration, part string, failing int64, problem string, content templ.Component) (view.Page, error) {
 	parts := []view.Part{{Text: "Connection"}, {Name: "events", Text: "Events"}, {Name: "repositories", Text: "Repositories"}}
 	tabs := view.Tabs(parts, part, func(name ...string) string { return p.Path(v, append([]string{i.ID}, name...)...) })
-	out := p.Page(v, problem, integrationFrame(i, tabs, content))
-	out.Title = i.Name + " · Integrations"
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: i.Name, Href: p.Path(v, i.ID)})
-	return out
+	out, err := p.Page(v, problem, withQuestion(p.at(v), i, content))
+	out.Title, out.Bar = i.Name+" · Integrations", nil
+	mark, text := healthOf(i, failing)
+	out.Object = &view.Object{
+		Icon: "branch", Project: "Integrations", Name: i.Name, Facts: integrationFacts(i, mark, text), Actions: integrationMenu(i), Label: "Integration", Tabs: tabs,
+	}
+	return out, err
 }
 
 func (p *pages) edit(v *page.Visit) (page.Answer, error) {
@@ -228,7 +245,7 @@ func (p *pages) edit(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, _, err = p.Integrations.Update(v.Context(), v.Org, i.ID, c)
 	}
-	return page.Changed(v, err, p.Path(v, i.ID), func(v *page.Visit, problem string) (view.Page, error) { return p.showPage(v, &f, problem) })
+	return page.Changed(v, err, p.Path(v, i.ID), func(v *page.Visit, problem string) (view.Page, error) { return p.showPage(v, i, &f, problem, "") })
 }
 
 func (p *pages) rotate(v *page.Visit) (page.Answer, error) {
@@ -237,7 +254,7 @@ func (p *pages) rotate(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Answer{}, err
 	}
-	return p.secretPage(v, i, secret), nil
+	return p.secretPage(v, i, secret)
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
@@ -253,9 +270,9 @@ func (p *pages) events(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
-	out := p.onePage(v, i, "events", "", integrationEvents(v.Org.Name, entries))
+	out, err := p.onePage(v, i, "events", 0, "", integrationEvents(v.Org.Name, entries))
 	out.Live = []view.Topic{{Channel: dispatch.Topic, About: i.ID}, {Channel: dispatch.Processed, About: i.ID}}
-	return out, nil
+	return out, err
 }
 
 // repositoriesModel are the repositories that stacks can use.
@@ -290,5 +307,5 @@ func (p *pages) repositories(v *page.Visit) (view.Page, error) {
 	if err != nil && !ok {
 		return view.Page{}, err
 	}
-	return p.onePage(v, i, "repositories", problem, repositoryList(m)), nil
+	return p.onePage(v, i, "repositories", 0, problem, repositoryList(m))
 }

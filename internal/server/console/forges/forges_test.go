@@ -234,7 +234,7 @@ func TestPushToDeploy(t *testing.T) {
 	if p := get(t, s.browser, stack+"/settings/triggers"); !strings.Contains(plain(p), "watches no repository") || !p.Contains(`name="forge-repository"`) {
 		t.Errorf("before: %s", plain(p))
 	}
-	if p := get(t, s.browser, s.one("repositories")+"?repository="+url.QueryEscape(s.forge.Name())); !strings.Contains(plain(p), "Branches of "+s.forge.Name()+" main") {
+	if p := get(t, s.browser, s.one("repositories")+"?repository="+url.QueryEscape(s.forge.Name())); !strings.Contains(plain(p), "Branches of "+s.forge.Name()+" 1 main") {
 		t.Errorf("the branches: %s", plain(p))
 	}
 	s.watch()

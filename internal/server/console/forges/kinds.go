@@ -267,6 +267,26 @@ func (f form) settings(k kind) func(*integrations.Settings) error {
 	}
 }
 
+// wrong puts a problem of the form beside the field that it is about.
+func (k kind) wrong(problem string) page.Wrong {
+	var about []page.About
+	for _, f := range k.fields {
+		about = append(about, page.About{Word: f.label + " is ", Field: f.name})
+	}
+	credential := "token"
+	for _, f := range k.fields {
+		if f.secret {
+			credential = f.name
+			break
+		}
+	}
+	return page.Beside(problem, append(about,
+		page.About{Word: "BaseUrl", Field: "base", Label: "The address"}, page.About{Word: "enter the credential again", Field: credential}, page.About{Word: "token or an SSH key", Field: credential},
+		page.About{Word: "WebhookSecret", Field: "hook-secret", Label: "The secret"}, page.About{Word: "PreviewAgentPool:", Field: "pool", Label: "Pool:"},
+		page.About{Word: "with the name", Field: "name"}, page.About{Word: "Name ", Field: "name"}, page.About{Word: "ertificate", Field: "ca"}, page.About{Word: "ost key", Field: "host-keys"},
+		page.About{Word: "epositor", Field: "repositories"})...)
+}
+
 // repositoryLines returns the allowed repositories as lines of the form.
 func (f form) repositoryLines() string {
 	var names []string

@@ -48,6 +48,7 @@ type formModel struct {
 	Path, Here        string
 	Name, Owner, Base string
 	Hook, Fresh       bool
+	wrong             page.Wrong
 }
 
 // form shows the form. Links to it can contain its values.
@@ -59,7 +60,8 @@ func (p *pages) form(v *page.Visit) (view.Page, error) {
 
 func (p *pages) formPage(v *page.Visit, m formModel, problem string) (view.Page, error) {
 	m.Path, m.Here, m.Fresh = path(v), v.R.URL.RequestURI(), v.Session.Fresh(time.Now())
-	return p.page(v, "Create a GitHub App", problem, form(m)), nil
+	m.wrong = page.Beside(problem, page.About{Word: "name", Field: "name"}, page.About{Word: "BaseUrl", Field: "baseUrl", Label: "The address"}, page.About{Word: "address", Field: "baseUrl"}, page.About{Word: "wner", Field: "owner"})
+	return p.page(v, "Create a GitHub App", m.wrong[""], form(m)), nil
 }
 
 // local reports whether forges elsewhere cannot reach this server.
@@ -70,13 +72,8 @@ func (p *pages) local() bool {
 
 func (p *pages) page(v *page.Visit, title, problem string, content templ.Component) view.Page {
 	return view.Page{
-		Title: title + " · " + v.Org.Name, Section: "settings", Body: view.WithProblem(problem, content),
-		Crumbs: []view.Crumb{
-			{Text: v.Org.Name, Href: links.Path(v.Org.Name)},
-			{Text: "Settings", Href: links.Path(v.Org.Name, "-", "settings")},
-			{Text: "Integrations", Href: links.Path(v.Org.Name, "-", "settings", "integrations")},
-			{Text: "GitHub App"},
-		},
+		Title: title + " · " + v.Org.Name, Section: "settings", Layout: view.Own, Body: body(problem, content),
+		Object: &view.Object{Icon: "branch", Project: "Integrations", Name: title},
 	}
 }
 
@@ -149,5 +146,7 @@ func (p *pages) app(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		m.Problem = "The forge could not be asked whether the app is installed: " + err.Error()
 	}
-	return p.page(v, found.Integration.Name, m.Problem, app(m)), nil
+	out := p.page(v, found.Integration.Name, m.Problem, app(m))
+	out.Object.Facts = appFacts(m)
+	return out, nil
 }

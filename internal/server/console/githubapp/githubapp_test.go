@@ -39,7 +39,7 @@ func (f *flow) integrations() []integration {
 	return list.Integrations
 }
 
-var action = regexp.MustCompile(`<form class="stacked" method="post" action="([^"]*)"[^>]*><input type="hidden" name="manifest" value="([^"]*)"`)
+var action = regexp.MustCompile(`<form method="post" action="([^"]*)"[^>]*><input type="hidden" name="manifest" value="([^"]*)"`)
 
 // start sends the first form, and returns the form for the forge.
 func (f *flow) start(b *consoletest.Browser, name string) (address, manifest string) {

@@ -39,7 +39,7 @@ type Mount struct {
 	// After is where a visitor goes who has deleted the organization.
 	After string
 	// Page returns a page with the content.
-	Page func(v *page.Visit, problem string, content templ.Component) view.Page
+	Page func(v *page.Visit, problem string, content templ.Component) (view.Page, error)
 	// Limits shows the numbers and the limits, too.
 	Limits bool
 }
@@ -67,9 +67,11 @@ func RegisterServer(site *page.Site, d Deps) {
 		Path: func(name string, more ...string) string {
 			return links.Path(append([]string{"-", "server", "organizations", name}, more...)...)
 		},
-		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
+		Page: func(v *page.Visit, problem string, content templ.Component) (view.Page, error) {
 			name := v.Param("organization")
-			return serverPage(name, view.WithProblem(problem, content), view.Crumb{Text: "Organizations", Href: serverList}, view.Crumb{Text: name})
+			out := serverPage(name, problem, content)
+			out.Bar, out.Object = nil, &view.Object{Icon: "users", Project: "Organizations", Name: name}
+			return out, nil
 		},
 	}
 	Register(site, d, m)
@@ -79,11 +81,8 @@ func RegisterServer(site *page.Site, d Deps) {
 	site.Action(serverList, page.Fresh(page.SiteAdmin), p.create)
 }
 
-func serverPage(title string, body templ.Component, crumbs ...view.Crumb) view.Page {
-	return view.Page{
-		Title: title, Section: "server", Tabs: view.ServerTabs("organizations"), Body: body,
-		Crumbs: append([]view.Crumb{{Text: "Server", Href: "/-/server"}}, crumbs...),
-	}
+func serverPage(title, problem string, body templ.Component) view.Page {
+	return view.ServerPage(title, "organizations", problem, body)
 }
 
 // recent is whether a visitor has signed in recently, and where else to do so.
@@ -101,6 +100,7 @@ type listModel struct {
 	List        []organizations.Summary
 	Name, Admin string
 	Waiting     int
+	wrong       page.Wrong // of the form
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) { return p.listPage(v, "") }
@@ -111,7 +111,8 @@ func (p *pages) listPage(v *page.Visit, problem string) (view.Page, error) {
 	if m.List, err = p.Organizations.List(v.Context()); err == nil {
 		m.Waiting, err = p.Waiting(v)
 	}
-	return serverPage("Organizations", view.WithProblem(problem, listBody(m)), view.Crumb{Text: "Organizations"}), err
+	m.wrong = page.Beside(problem, page.About{Word: "user", Field: "admin"}, page.About{Word: problem, Field: "name"})
+	return serverPage("Organizations", "", listBody(m)), err
 }
 
 func (p *pages) create(v *page.Visit) (page.Answer, error) {
@@ -125,25 +126,36 @@ type oneModel struct {
 	Mount Mount
 	// The values of a refused form, or the current ones.
 	NewName, Storage, Deployments string
+	// wrong is what is wrong with the forms, by their fields.
+	wrong page.Wrong
 }
 
 func (m oneModel) path(more ...string) string { return m.Mount.Path(m.Name, more...) }
 
-func (p *pages) show(v *page.Visit) (view.Page, error) { return p.onePage(v, "") }
+func (p *pages) show(v *page.Visit) (view.Page, error) { return p.onePage(v, nil) }
 
-func (p *pages) onePage(v *page.Visit, problem string) (view.Page, error) {
+// onePage returns the page of an organization, with what is wrong with its forms.
+func (p *pages) onePage(v *page.Visit, wrong page.Wrong) (view.Page, error) {
 	found, err := p.Organizations.Get(v.Context(), p.Name(v))
 	if err != nil {
 		return view.Page{}, err
 	}
 	m := oneModel{
+		wrong:  wrong,
 		recent: recently(v, p.Path(found.Name)), Summary: found, Mount: p.Mount,
 		NewName: v.Form("name"), Storage: storageText(found.StorageQuota), Deployments: deploymentsText(found.DeploymentQuota),
 	}
 	if v.Values().Has("storage") {
 		m.Storage, m.Deployments = v.Form("storage"), v.Form("deployments")
 	}
-	return p.Page(v, problem, oneBody(m)), nil
+	return p.Page(v, "", oneBody(m))
+}
+
+// beside returns a function that shows the page with a problem beside a field.
+func (p *pages) beside(field string) func(v *page.Visit, problem string) (view.Page, error) {
+	return func(v *page.Visit, problem string) (view.Page, error) {
+		return p.onePage(v, page.Wrong{field: problem})
+	}
 }
 
 // id returns the id of the organization: of the one to which the visitor was admitted, whose name can have been taken by
@@ -162,7 +174,7 @@ func (p *pages) rename(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		o, err = p.Identity.RenameOrganization(v.Context(), v.Who, id, strings.TrimSpace(v.Form("name")))
 	}
-	return page.Changed(v, err, p.Path(o.Name), p.onePage)
+	return page.Changed(v, err, p.Path(o.Name), p.beside("name"))
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
@@ -170,19 +182,21 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, _, err = p.Organizations.Delete(v.Context(), id, v.Form("confirm"))
 	}
-	return page.Changed(v, err, p.After, p.onePage)
+	return page.Changed(v, err, p.After, p.beside("confirm"))
 }
 
 func (p *pages) setQuotas(v *page.Visit) (page.Answer, error) {
 	var q organizations.Quotas
 	var err error
+	field := "storage"
 	if q.Storage, err = storageOf(v.Form("storage")); err == nil {
+		field = "deployments"
 		q.Deployments, err = deploymentsOf(v.Form("deployments"))
 	}
 	if err == nil {
 		_, err = p.Organizations.SetQuotas(v.Context(), p.Name(v), q)
 	}
-	return page.Changed(v, err, p.Path(p.Name(v)), p.onePage)
+	return page.Changed(v, err, p.Path(p.Name(v)), p.beside(field))
 }
 
 // none is the text of a limit that does not exist.

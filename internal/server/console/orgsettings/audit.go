@@ -7,5 +7,5 @@ import (
 
 // audit is the page from which administrators download the audit log.
 func (p *pages) audit(v *page.Visit) (view.Page, error) {
-	return settingsPage(v, "audit", "", auditDownloads(at(v))), nil
+	return p.settingsPage(v, "audit", "", auditDownloads(at(v)))
 }

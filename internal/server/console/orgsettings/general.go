@@ -32,6 +32,16 @@ func permission(v *page.Visit) (store.Permission, error) {
 	return store.Permission(n), nil
 }
 
+// permissionHint says what a permission lets its holder do.
+func permissionHint(p store.Permission) string {
+	for _, o := range permissions {
+		if o.Value == number(p) {
+			return o.Hint
+		}
+	}
+	return ""
+}
+
 func permissionName(p store.Permission) string {
 	for _, o := range permissions {
 		if o.Value == number(p) {
@@ -52,12 +62,18 @@ type generalModel struct {
 	Role            string
 	// Pool is the default pool; it is zero if the organization has none.
 	Pool store.AgentPool
+	generalProblems
 }
 
-func (p *pages) general(v *page.Visit) (view.Page, error) { return p.generalPage(v, "") }
+// generalProblems are what is wrong with the forms of the page.
+type generalProblems struct{ versionProblem, permissionProblem string }
 
-func (p *pages) generalPage(v *page.Visit, problem string) (view.Page, error) {
-	m := generalModel{place: at(v), Permission: v.Org.StackPermission, Created: v.Org.CreatedAt, Role: v.Who.Role(v.Org.ID), OwnCap: v.Org.DeploymentQuota > 0}
+func (p *pages) general(v *page.Visit) (view.Page, error) {
+	return p.generalPage(v, generalProblems{})
+}
+
+func (p *pages) generalPage(v *page.Visit, problems generalProblems) (view.Page, error) {
+	m := generalModel{place: at(v), Permission: v.Org.StackPermission, Created: v.Org.CreatedAt, Role: v.Who.Role(v.Org.ID), OwnCap: v.Org.DeploymentQuota > 0, generalProblems: problems}
 	m.PulumiVersion = cmp.Or(v.Form("version"), v.Org.PulumiVersion)
 	var err error
 	if m.Members, m.Stacks, err = p.Identity.Counts(v.Context(), v.Who, v.Org.ID); err != nil {
@@ -75,7 +91,7 @@ func (p *pages) generalPage(v *page.Visit, problem string) (view.Page, error) {
 			m.Pool = pool.AgentPool
 		}
 	}
-	return settingsPage(v, "", problem, general(m)), nil
+	return p.settingsPage(v, "", "", general(m))
 }
 
 func (p *pages) setPermission(v *page.Visit) (page.Answer, error) {
@@ -83,10 +99,14 @@ func (p *pages) setPermission(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		err = p.Identity.SetStackPermission(v.Context(), v.Org.ID, to)
 	}
-	return page.Changed(v, err, at(v).path(), p.generalPage)
+	return page.Changed(v, err, at(v).path(), func(v *page.Visit, problem string) (view.Page, error) {
+		return p.generalPage(v, generalProblems{permissionProblem: problem})
+	})
 }
 
 func (p *pages) setPulumiVersion(v *page.Visit) (page.Answer, error) {
 	err := p.Identity.SetPulumiVersion(v.Context(), v.Org.ID, strings.TrimSpace(v.Form("version")))
-	return page.Changed(v, err, at(v).path(), p.generalPage)
+	return page.Changed(v, err, at(v).path(), func(v *page.Visit, problem string) (view.Page, error) {
+		return p.generalPage(v, generalProblems{versionProblem: problem})
+	})
 }

@@ -35,8 +35,16 @@ func (f issuerForm) lifetime() (time.Duration, error) {
 
 type issuersModel struct {
 	place
-	List []store.OIDCIssuer
-	Form issuerForm
+	List  []store.OIDCIssuer
+	Form  issuerForm
+	wrong page.Wrong
+}
+
+// issuerWrong puts a problem of an issuer beside the field that it is about.
+func issuerWrong(problem string) page.Wrong {
+	return page.Beside(problem,
+		page.About{Word: "Url:", Field: "url", Label: "The URL:"}, page.About{Word: "Name:", Field: "name", Label: "The name"}, page.About{Word: "lifetime", Field: "minutes"},
+		page.About{Word: "MaxExpiration:", Field: "minutes", Label: "The lifetime"}, page.About{Word: "Jwks", Field: "keys", Label: "Keys"})
 }
 
 func (p *pages) issuers(v *page.Visit) (view.Page, error) {
@@ -45,7 +53,11 @@ func (p *pages) issuers(v *page.Visit) (view.Page, error) {
 
 func (p *pages) issuersPage(v *page.Visit, f issuerForm, problem string) (view.Page, error) {
 	list, err := p.OIDC.Issuers(v.Context(), v.Org.ID)
-	return settingsPage(v, "issuers", problem, issuers(issuersModel{at(v), list, f})), err
+	if err != nil {
+		return view.Page{}, err
+	}
+	wrong := issuerWrong(problem)
+	return p.settingsPage(v, "issuers", wrong[""], issuers(issuersModel{at(v), list, f, wrong}))
 }
 
 func (p *pages) registerIssuer(v *page.Visit) (page.Answer, error) {
@@ -117,17 +129,23 @@ type issuerModel struct {
 	// Policy, Decision and Rules are the form for a new policy.
 	Policy          exchangeForm
 	Decision, Rules string
+	policyWrong     page.Wrong
+	// Form is the form with which the issuer changes.
+	Form  issuerForm
+	wrong page.Wrong
 	// Test is the form of a test, and Result its result; nil before a test.
-	Test   exchangeForm
-	Result *oidc.Explanation
+	Test        exchangeForm
+	Result      *oidc.Explanation
+	testProblem string
 }
 
-// minutes returns the longest lifetime of tokens in minutes, or "".
-func (m issuerModel) minutes() string {
-	if m.Issuer.MaxExpiration == 0 {
-		return ""
+// storedForm is the form with the values of an issuer.
+func storedForm(i store.OIDCIssuer) issuerForm {
+	f := issuerForm{Name: i.Name, Keys: i.JWKS}
+	if i.MaxExpiration > 0 {
+		f.Minutes = strconv.FormatInt(int64(i.MaxExpiration/time.Minute), 10)
 	}
-	return strconv.FormatInt(int64(m.Issuer.MaxExpiration/time.Minute), 10)
+	return f
 }
 
 // subject returns what a policy's tokens are for, in words.
@@ -158,13 +176,11 @@ func rules(p oidc.Policy) []string {
 	return out
 }
 
-func (p *pages) issuer(v *page.Visit) (view.Page, error) { return p.issuerPage(v, "") }
-
-func (p *pages) issuerPage(v *page.Visit, problem string) (view.Page, error) {
-	return p.issuerPageWith(v, problem, func(*issuerModel) {})
+func (p *pages) issuer(v *page.Visit) (view.Page, error) {
+	return p.issuerPage(v, "", func(*issuerModel) {})
 }
 
-func (p *pages) issuerPageWith(v *page.Visit, problem string, change func(*issuerModel)) (view.Page, error) {
+func (p *pages) issuerPage(v *page.Visit, problem string, change func(*issuerModel)) (view.Page, error) {
 	m := issuerModel{place: at(v), Decision: oidc.Allow}
 	m.Policy.Type, m.Test.Type = string(oidc.RunnerToken), string(oidc.RunnerToken)
 	var err error
@@ -181,21 +197,23 @@ func (p *pages) issuerPageWith(v *page.Visit, problem string, change func(*issue
 	for _, pool := range list {
 		m.Pools = append(m.Pools, view.Option{Value: pool.ID, Text: pool.Name})
 	}
+	m.Form = storedForm(m.Issuer)
 	change(&m)
-	out := settingsPage(v, "issuers", problem, issuer(m))
-	out.Title = m.Issuer.Name + " · " + v.Org.Name
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: m.Issuer.Name})
-	return out, nil
+	out, err := p.settingsPage(v, "issuers", problem, issuer(m))
+	out.Title, out.Bar = m.Issuer.Name+" · "+v.Org.Name, nil
+	out.Object = &view.Object{Icon: "shield", Project: "Issuers", Name: m.Issuer.Name, Facts: issuerFacts(m), Actions: issuerMenu(m)}
+	return out, err
 }
 
-// changedIssuer answers after a change of the issuer of the path.
-func (p *pages) changedIssuer(v *page.Visit, err error, change func(*issuerModel)) (page.Answer, error) {
+// changedIssuer answers after a change of the issuer of the path. wrong puts a problem into the forms; nil shows it above.
+func (p *pages) changedIssuer(v *page.Visit, err error, wrong func(m *issuerModel, problem string)) (page.Answer, error) {
 	return page.Changed(v, err, at(v).path("issuers", v.Param("issuer")), func(v *page.Visit, problem string) (view.Page, error) {
-		return p.issuerPageWith(v, problem, change)
+		if wrong == nil {
+			return p.issuerPage(v, problem, func(*issuerModel) {})
+		}
+		return p.issuerPage(v, "", func(m *issuerModel) { wrong(m, problem) })
 	})
 }
-
-func unchanged(*issuerModel) {}
 
 func (p *pages) editIssuer(v *page.Visit) (page.Answer, error) {
 	f := formOf(v)
@@ -203,12 +221,17 @@ func (p *pages) editIssuer(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, err = p.OIDC.Update(v.Context(), v.Who, v.Org.ID, v.Param("issuer"), oidc.Change{Name: &f.Name, MaxExpiration: &life, JWKS: []byte(f.Keys)})
 	}
-	return p.changedIssuer(v, err, unchanged)
+	return p.changedIssuer(v, err, func(m *issuerModel, problem string) {
+		m.Form, m.wrong = f, issuerWrong(problem)
+		if other := m.wrong[""]; other != "" {
+			m.wrong["name"] = other
+		}
+	})
 }
 
 func (p *pages) renewThumbprints(v *page.Visit) (page.Answer, error) {
 	_, err := p.OIDC.RegenerateThumbprints(v.Context(), v.Who, v.Org.ID, v.Param("issuer"))
-	return p.changedIssuer(v, err, unchanged)
+	return p.changedIssuer(v, err, nil)
 }
 
 func (p *pages) addPolicy(v *page.Visit) (page.Answer, error) {
@@ -217,7 +240,10 @@ func (p *pages) addPolicy(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		err = p.OIDC.AddPolicy(v.Context(), v.Who, v.Org.ID, v.Param("issuer"), policy)
 	}
-	return p.changedIssuer(v, err, func(m *issuerModel) { m.Policy, m.Decision, m.Rules = f, decision, v.Form("rules") })
+	return p.changedIssuer(v, err, func(m *issuerModel, problem string) {
+		m.Policy, m.Decision, m.Rules = f, decision, v.Form("rules")
+		m.policyWrong = page.Beside(problem, page.About{Word: "rule", Field: "rules"}, page.About{Word: "team", Field: "subject"}, page.About{Word: "user", Field: "subject"})
+	})
 }
 
 func (p *pages) removePolicy(v *page.Visit) (page.Answer, error) {
@@ -226,7 +252,7 @@ func (p *pages) removePolicy(v *page.Visit) (page.Answer, error) {
 	if err != nil || failed != nil {
 		return page.Answer{}, fault.Invalid("The form names no policy.")
 	}
-	return p.changedIssuer(v, p.OIDC.RemovePolicy(v.Context(), v.Who, v.Org.ID, v.Param("issuer"), version, index), unchanged)
+	return p.changedIssuer(v, p.OIDC.RemovePolicy(v.Context(), v.Who, v.Org.ID, v.Param("issuer"), version, index), nil)
 }
 
 // testToken shows what an exchange of an identity token would result in. It never shows the token.
@@ -234,9 +260,9 @@ func (p *pages) testToken(v *page.Visit) (page.Answer, error) {
 	f := exchangeOf(v)
 	result, err := p.OIDC.Explain(v.Context(), v.Org, v.Param("issuer"), strings.TrimSpace(v.Form("token")), oidc.TokenType(f.Type), f.scope())
 	if err != nil {
-		return p.changedIssuer(v, err, func(m *issuerModel) { m.Test = f })
+		return p.changedIssuer(v, err, func(m *issuerModel, problem string) { m.Test, m.testProblem = f, problem })
 	}
-	shown, err := p.issuerPageWith(v, "", func(m *issuerModel) { m.Test, m.Result = f, &result })
+	shown, err := p.issuerPage(v, "", func(m *issuerModel) { m.Test, m.Result = f, &result })
 	return page.Once(shown), err
 }
 

@@ -15,12 +15,18 @@ import (
 // membersShown is the number of members on a page.
 const membersShown = 50
 
+// The values of the parameter show of the list of members.
+const (
+	administrators = "administrators"
+	noTeam         = "no-team"
+)
+
 // roles are the roles that members can have.
 var roles = []view.Option{
-	{Value: identity.RoleMember, Text: "member"},
-	{Value: identity.RoleAdmin, Text: "administrator"},
-	{Value: identity.RoleBillingManager, Text: "billing manager"},
-	{Value: identity.RoleCollaborator, Text: "stack collaborator"},
+	{Value: identity.RoleMember, Text: "Member"},
+	{Value: identity.RoleAdmin, Text: "Administrator"},
+	{Value: identity.RoleBillingManager, Text: "Billing manager"},
+	{Value: identity.RoleCollaborator, Text: "Stack collaborator"},
 }
 
 func roleName(role string) string {
@@ -34,56 +40,123 @@ func roleName(role string) string {
 
 type membersModel struct {
 	place
-	List        []store.Member
-	Self        string // id of the visitor
-	Words       string // of the filter
-	First, Next string // paths of other pages
-	Login, Role string // the form
+	identity.MemberList
+	Self          string // id of the visitor
+	Words, Filter string // of the list
+	First, Next   string // paths of other pages
+	Permission    store.Permission
+	membersForms
 	// Invitations are those that wait, for administrators.
 	Invitations []invitations.Listed
 	Now         time.Time
+	provider    func(issuer string) string
 }
+
+// membersForms are the forms of the page, with what is wrong with them.
+type membersForms struct {
+	Login, Role, problem string // of a new member
+	For, Days, invite    string // of an invitation
+	// Link is that of the invitation Made, which the page shows once.
+	Link string
+	Made store.Invitation
+}
+
+// newForms are the forms as they are at first.
+func newForms() membersForms { return membersForms{Role: identity.RoleMember, Days: "7"} }
+
+// show returns the path of the list with another filter.
+func (m membersModel) show(filter string) string {
+	of := url.Values{}
+	if m.Words != "" {
+		of.Set("q", m.Words)
+	}
+	if filter != "" {
+		of.Set("show", filter)
+	}
+	return strings.TrimSuffix(m.path("members")+"?"+of.Encode(), "?")
+}
+
+// nothing says why the list is empty.
+func (m membersModel) nothing() string {
+	if m.Words != "" {
+		return "No login, name, email address or team contains " + view.Visible(m.Words) + "."
+	}
+	return "No member of the organization matches the filter."
+}
+
+func (m membersModel) you(u identity.ListedMember) string {
+	if u.UserID == m.Self {
+		return ", you"
+	}
+	return ""
+}
+
+// ways says with what a member signs in, to administrators.
+func (m membersModel) ways(u identity.ListedMember) string {
+	if !m.Admin {
+		return ""
+	}
+	var list []string
+	if u.Passkey {
+		list = append(list, "passkey")
+	}
+	for _, issuer := range u.Issuers {
+		list = append(list, m.provider(issuer))
+	}
+	if len(list) == 0 && u.Token {
+		list = append(list, "token only")
+	}
+	return sentence(list, "nothing yet")
+}
+
+func query(text string) string { return url.QueryEscape(text) }
 
 func (p *pages) members(v *page.Visit) (view.Page, error) {
-	return p.membersPage(v, membersModel{Role: identity.RoleMember}, "")
+	return p.membersPage(v, newForms(), "")
 }
 
-func (p *pages) membersPage(v *page.Visit, m membersModel, problem string) (view.Page, error) {
-	words := strings.TrimSpace(v.Query("q"))
-	list, more, err := p.Identity.Members(v.Context(), v.Org.ID, words, v.Query("after"), membersShown)
-	if err != nil {
+func (p *pages) membersPage(v *page.Visit, forms membersForms, problem string) (view.Page, error) {
+	m := membersModel{
+		place: at(v), membersForms: forms, Self: v.Who.User.ID, Words: strings.TrimSpace(v.Query("q")), Filter: v.Query("show"), Permission: v.Org.StackPermission,
+		Now: time.Now(), provider: p.Provider,
+	}
+	filter := store.MemberFilter{OrgID: v.Org.ID, Words: m.Words, Teams: true, NoTeam: m.Filter == noTeam, After: v.Query("after"), Limit: membersShown}
+	if m.Filter == administrators {
+		filter.Role = identity.RoleAdmin
+	}
+	var err error
+	if m.MemberList, err = p.Identity.ListMembers(v.Context(), filter); err != nil {
 		return view.Page{}, err
 	}
-	m.place, m.List, m.Self, m.Words, m.Now = at(v), list, v.Who.User.ID, words, time.Now()
 	if m.Admin {
 		if m.Invitations, err = p.Invitations.List(v.Context(), v.Org.ID); err != nil {
 			return view.Page{}, err
 		}
 	}
-	of := url.Values{}
-	if words != "" {
-		of.Set("q", words)
+	here := view.Filters{Path: m.path("members"), Values: url.Values{"q": {m.Words}, "show": {m.Filter}}, Parameters: []string{"q", "show"}, Place: "after"}
+	if filter.After != "" {
+		m.First = here.With()
 	}
-	if v.Query("after") != "" {
-		m.First = m.path("members") + "?" + of.Encode()
+	if m.More {
+		m.Next = here.With("after", m.List[len(m.List)-1].Login)
 	}
-	if more {
-		of.Set("after", list[len(list)-1].Login)
-		m.Next = m.path("members") + "?" + of.Encode()
-	}
-	return settingsPage(v, "members", problem, members(m)), nil
+	return p.settingsPage(v, "members", problem, members(m))
 }
 
 func (p *pages) addMember(v *page.Visit) (page.Answer, error) {
-	m := membersModel{Login: strings.TrimSpace(v.Form("login")), Role: v.Form("role")}
-	_, err := p.Identity.AddMember(v.Context(), v.Org, m.Login, m.Role)
-	return page.Changed(v, err, at(v).path("members"), func(v *page.Visit, problem string) (view.Page, error) { return p.membersPage(v, m, problem) })
+	forms := newForms()
+	forms.Login, forms.Role = strings.TrimSpace(v.Form("login")), v.Form("role")
+	_, err := p.Identity.AddMember(v.Context(), v.Org, forms.Login, forms.Role)
+	return page.Changed(v, err, at(v).path("members"), func(v *page.Visit, problem string) (view.Page, error) {
+		forms.problem = problem
+		return p.membersPage(v, forms, "")
+	})
 }
 
 // changedMember answers after a change of a member.
 func (p *pages) changedMember(v *page.Visit, err error) (page.Answer, error) {
 	return page.Changed(v, err, page.Back(v, at(v).path("members")), func(v *page.Visit, problem string) (view.Page, error) {
-		return p.membersPage(v, membersModel{Role: identity.RoleMember}, problem)
+		return p.membersPage(v, newForms(), problem)
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/webhooks"
+	"workflowagent/internal/words"
 )
 
 // Deps are the services behind the pages.
@@ -32,6 +33,8 @@ type Deps struct {
 	Forges      forges.Deps
 	// Whole renames and deletes the organization.
 	Whole orgs.Deps
+	// Provider returns the name of an identity provider for an issuer.
+	Provider func(issuer string) string
 	// APIURL is the server's address for clients, without a trailing slash.
 	APIURL string
 	// Console is the console's address for browsers.
@@ -86,13 +89,13 @@ func Register(site *page.Site, d Deps) {
 	site.Action(issuer+"/delete", admin, p.deleteIssuer)
 
 	hooks.Register(site, d.Webhooks, hooks.Mount{
-		Pattern: base + "/webhooks", Access: admin,
+		Pattern: base + "/webhooks", Access: admin, Titled: true,
 		Owner: func(v *page.Visit) webhooks.Owner { return webhooks.Owner{Org: v.Org} },
 		Path: func(v *page.Visit, more ...string) string {
 			return at(v).path(append([]string{"webhooks"}, more...)...)
 		},
 		Page: func(v *page.Visit, problem string, content templ.Component) (view.Page, error) {
-			return settingsPage(v, "webhooks", problem, content), nil
+			return p.settingsPage(v, "webhooks", problem, content)
 		},
 	})
 	orgs.Register(site, d.Whole, orgs.Mount{
@@ -101,8 +104,8 @@ func Register(site *page.Site, d Deps) {
 		Path: func(name string, more ...string) string {
 			return links.Path(append([]string{name, "-", "settings", "organization"}, more...)...)
 		},
-		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
-			return settingsPage(v, "organization", problem, content)
+		Page: func(v *page.Visit, problem string, content templ.Component) (view.Page, error) {
+			return p.settingsPage(v, "organization", problem, content)
 		},
 	})
 	forges.Register(site, d.Forges, forges.Mount{
@@ -110,8 +113,8 @@ func Register(site *page.Site, d Deps) {
 		Path: func(v *page.Visit, more ...string) string {
 			return at(v).path(append([]string{"integrations"}, more...)...)
 		},
-		Page: func(v *page.Visit, problem string, content templ.Component) view.Page {
-			return settingsPage(v, "integrations", problem, content)
+		Page: func(v *page.Visit, problem string, content templ.Component) (view.Page, error) {
+			return p.settingsPage(v, "integrations", problem, content)
 		},
 	})
 }
@@ -154,31 +157,35 @@ var parts = []struct {
 	{"issuers", "Issuers", true},
 	{"webhooks", "Webhooks", true},
 	{"integrations", "Integrations", true},
-	{"audit", "Audit log", true},
+	{"audit", "Audit export", true},
 	{"organization", "Name and end", true},
 }
 
-// settingsPage returns a page with tabs. part is the first segment of its path.
-func settingsPage(v *page.Visit, part, problem string, content templ.Component) view.Page {
+// settingsPage returns a page with the navigation between the settings. part is the first segment of its path.
+func (p *pages) settingsPage(v *page.Visit, part, problem string, content templ.Component) (view.Page, error) {
 	here := at(v)
-	p := view.Page{
-		Section: "settings",
-		Crumbs:  []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Settings", Href: here.path()}},
-		Body:    view.WithProblem(problem, content),
+	counts, err := p.Identity.CountSettings(v.Context(), v.Org.ID)
+	if err != nil {
+		return view.Page{}, err
 	}
+	out := view.Page{Section: "settings", Layout: view.Own, Bar: &view.Bar{Title: "Settings", Count: v.Org.Name}}
+	var tabs []view.Tab
 	for _, s := range parts {
 		if s.admin && !here.Admin {
 			continue
 		}
 		tab := view.Tab{Text: s.text, Href: here.path(), Current: s.path == part}
+		if n, ok := counts[s.path]; ok {
+			tab.Count = words.Number(n)
+		}
 		if s.path != "" {
 			tab.Href = here.path(s.path)
 		}
 		if tab.Current {
-			p.Title = s.text + " · " + v.Org.Name
-			p.Crumbs = append(p.Crumbs, view.Crumb{Text: s.text, Href: tab.Href})
+			out.Title = s.text + " · " + v.Org.Name
 		}
-		p.Tabs = append(p.Tabs, tab)
+		tabs = append(tabs, tab)
 	}
-	return p
+	out.Body = view.FormPage("Settings", tabs, problem, body(content), nil)
+	return out, nil
 }

@@ -13,26 +13,25 @@ import (
 	"workflowagent/internal/server/store"
 )
 
-const (
-	// tokensShown is the number of tokens on a page.
-	tokensShown = 50
-	// soon is the time before the expiry of a token at which the list marks it.
-	soon = 7 * 24 * time.Hour
-)
+// tokensShown is the number of tokens on a page.
+const tokensShown = 50
 
 // tokenList is a part of the tokens of an organization or a team.
 type tokenList struct {
 	List        []store.Token
 	First, Next string // paths of other pages
 	// Path is the path below which the tokens are.
-	Path []string
-	Now  time.Time
+	Path   []string
+	Filter string
+	Now    time.Time
+	makers map[string]string // logins by id
 }
 
 // tokenList reads the selected tokens, whose pages are at a path.
 func (p *pages) tokenList(v *page.Visit, f store.TokenFilter, path ...string) (tokenList, error) {
 	l := tokenList{Path: append(path, "tokens"), Now: time.Now()}
 	f.Limit, f.Contains = tokensShown, v.Query("q")
+	l.Filter = f.Contains
 	after, id, ok := strings.Cut(v.Query("after"), "-")
 	if ok {
 		micros, err := strconv.ParseInt(after, 10, 64)
@@ -44,6 +43,13 @@ func (p *pages) tokenList(v *page.Visit, f store.TokenFilter, path ...string) (t
 	var more bool
 	var err error
 	if l.List, more, err = p.Identity.Tokens(v.Context(), f); err != nil {
+		return l, err
+	}
+	makers := make([]string, len(l.List))
+	for i, t := range l.List {
+		makers[i] = t.CreatedBy
+	}
+	if l.makers, err = p.Identity.Logins(v.Context(), makers); err != nil {
 		return l, err
 	}
 	here, filter := v.R.URL.EscapedPath(), ""
@@ -60,33 +66,61 @@ func (p *pages) tokenList(v *page.Visit, f store.TokenFilter, path ...string) (t
 	return l, nil
 }
 
-// expiry returns the mark of a token that expires soon or has expired, or "".
-func (l tokenList) expiry(t store.Token) string {
-	switch {
-	case t.ExpiresAt.IsZero() || t.ExpiresAt.After(l.Now.Add(soon)):
-		return ""
-	case t.ExpiresAt.After(l.Now):
-		return "expires soon"
-	default:
-		return "expired"
+// about says what a token may and who made it.
+func (l tokenList) about(t store.Token) string {
+	text := map[bool]string{true: "administers the organization", false: "member"}[t.Admin]
+	if t.TeamID != "" {
+		text = "team"
 	}
+	if maker := l.makers[t.CreatedBy]; maker != "" {
+		text += ", made by " + maker
+	}
+	text += ", " + t.CreatedAt.UTC().Format("2 Jan 2006")
+	if t.Description != "" {
+		text += ": " + t.Description
+	}
+	return text
 }
 
 type tokensModel struct {
 	place
 	tokenList
-	Filter string
+	All    int64
+	form   tokenForms
+	Secret secret
+	API    string
 }
 
-func (p *pages) tokens(v *page.Visit) (view.Page, error) { return p.tokensPage(v, "") }
+// tokenForms is the form for a new token, with what is wrong with it.
+type tokenForms struct {
+	Name, Description, Expires string
+	Admin                      bool
+	problem                    string
+}
 
-func (p *pages) tokensPage(v *page.Visit, problem string) (view.Page, error) {
+func newTokenForms() tokenForms { return tokenForms{Expires: "90"} }
+
+// secret is a new token, which a page shows once.
+type secret struct{ Name, Text string }
+
+func (p *pages) tokens(v *page.Visit) (view.Page, error) {
+	return p.tokensPage(v, newTokenForms(), secret{})
+}
+
+func (p *pages) tokensPage(v *page.Visit, form tokenForms, made secret) (view.Page, error) {
 	list, err := p.tokenList(v, store.TokenFilter{Kind: store.OrgToken, OrgID: v.Org.ID})
-	return settingsPage(v, "tokens", problem, tokens(tokensModel{at(v), list, v.Query("q")})), err
+	if err != nil {
+		return view.Page{}, err
+	}
+	counts, err := p.Identity.CountSettings(v.Context(), v.Org.ID)
+	if err != nil {
+		return view.Page{}, err
+	}
+	return p.settingsPage(v, "tokens", "", tokens(tokensModel{at(v), list, counts["tokens"], form, made, p.APIURL}))
 }
 
 func (p *pages) createToken(v *page.Visit) (page.Answer, error) {
-	return p.newToken(v, identity.NewTokenSpec{Kind: store.OrgToken, Admin: v.Form("admin") == "on"}, "tokens", p.tokensPage)
+	return p.newToken(v, identity.NewTokenSpec{Kind: store.OrgToken, Admin: v.Form("admin") == "on"}, p.tokensPage)
 }
 
 func (p *pages) createTeamToken(v *page.Visit) (page.Answer, error) {
@@ -94,11 +128,15 @@ func (p *pages) createTeamToken(v *page.Visit) (page.Answer, error) {
 	if err != nil {
 		return page.Answer{}, err
 	}
-	return p.newToken(v, identity.NewTokenSpec{Kind: store.TeamToken, TeamID: t.ID}, "teams", p.teamPage)
+	return p.newToken(v, identity.NewTokenSpec{Kind: store.TeamToken, TeamID: t.ID}, func(v *page.Visit, form tokenForms, made secret) (view.Page, error) {
+		forms := newTeamForms()
+		forms.token, forms.Secret = form, made
+		return p.teamPage(v, forms, "")
+	})
 }
 
-// newToken creates a token and shows it once, as a page of a part of the settings.
-func (p *pages) newToken(v *page.Visit, spec identity.NewTokenSpec, part string, again func(v *page.Visit, problem string) (view.Page, error)) (page.Answer, error) {
+// newToken creates a token. show shows it once above the list, or what is wrong with the form.
+func (p *pages) newToken(v *page.Visit, spec identity.NewTokenSpec, show func(v *page.Visit, form tokenForms, made secret) (view.Page, error)) (page.Answer, error) {
 	spec.OrgID, spec.CreatedBy = v.Org.ID, v.Who.User.ID
 	spec.Name, spec.Description = strings.TrimSpace(v.Form("name")), v.Form("description")
 	spec.Expires = view.Expiry(v.Form("expires"), time.Now())
@@ -108,11 +146,12 @@ func (p *pages) newToken(v *page.Visit, spec identity.NewTokenSpec, part string,
 		text, _, err = p.Identity.CreateToken(v.Context(), spec)
 	}
 	if err != nil {
-		return page.Changed(v, err, "", again)
+		return page.Changed(v, err, "", func(v *page.Visit, problem string) (view.Page, error) {
+			return show(v, tokenForms{spec.Name, spec.Description, v.Form("expires"), spec.Admin, problem}, secret{})
+		})
 	}
-	out := settingsPage(v, part, "", newToken(at(v), spec.Name, text, p.APIURL))
-	out.Title = "New token"
-	return page.Once(out), nil
+	out, err := show(v, newTokenForms(), secret{spec.Name, text})
+	return page.Once(out), err
 }
 
 // revoke revokes a token that match accepts.

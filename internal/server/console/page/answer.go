@@ -194,26 +194,6 @@ func (s *Site) numbers(v *Visit) (view.Numbers, error) {
 	return s.opts.Numbers(v.Context(), v.Who, org)
 }
 
-func (s *Site) problem(w http.ResponseWriter, v *Visit, status int, message string, signIn bool) {
-	m := problemModel{Title: http.StatusText(status), Message: message, Request: w.Header().Get("X-Pulumi-Request-ID"), SignIn: signInLink(v, signIn)}
-	if signIn && v.R.Method == http.MethodPost {
-		m.Target, m.Form = SafeNext(v.R.URL.RequestURI()), kept(v.R.PostForm)
-	}
-	if err := s.render(w, v, status, view.Page{Title: m.Title, Body: problem(m)}); err != nil {
-		http.Error(w, message, status)
-	}
-}
-
-// problemModel is a page that says why a request failed.
-type problemModel struct {
-	Title, Message, Request string
-	// SignIn is the path of a sign-in that helps, or "".
-	SignIn string
-	// Form are the names and values of the form that was sent to Target, so that the visitor can send it again.
-	Target string
-	Form   []view.Option
-}
-
 // kept returns the values of a form in the order of their names.
 func kept(form url.Values) []view.Option {
 	var out []view.Option

@@ -78,9 +78,8 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		m.Tokens = m.Tokens[:shown]
 	}
 	return view.Page{
-		Title:  "Restore · " + v.Org.Name,
-		Crumbs: []view.Crumb{{Text: v.Org.Name, Href: links.Path(v.Org.Name)}, {Text: "Restore", Href: links.Path(v.Org.Name, "-", "restore")}},
-		Body:   body(m),
+		Title: "Restore · " + v.Org.Name, Layout: view.Own, Body: body(m),
+		Object: &view.Object{Icon: "revert", Name: "Restore", Facts: facts(m), Actions: buttons(m)},
 	}, nil
 }
 

@@ -2,13 +2,12 @@
 package users
 
 import (
+	"cmp"
 	"maps"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
@@ -16,6 +15,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/store"
 )
 
 // shown is the number of users on a page.
@@ -73,7 +73,7 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 		of.Set("after", list[len(list)-1].Login)
 		m.Next = all + "?" + of.Encode()
 	}
-	return serverPage("Users", listBody(m)), nil
+	return view.ServerPage("Users", "users", "", listBody(m)), nil
 }
 
 // userModel is what the page about a user shows.
@@ -84,41 +84,57 @@ type userModel struct {
 	Fresh    bool
 	Here     string // the path of the page, to which a sign-in returns
 	To       string // the form
-	Problem  string
+	// wrong is what is wrong with the forms, by their names; "confirm" is a field.
+	wrong page.Wrong
 }
 
 // organizations returns the names of the user's organizations in order.
-func (m userModel) organizations() []string { return slices.Sorted(maps.Keys(m.Roles)) }
+func organizations(u identity.UserSummary) []string { return slices.Sorted(maps.Keys(u.Roles)) }
 
-func (p *pages) show(v *page.Visit) (view.Page, error) { return p.userPage(v, "") }
+func (p *pages) show(v *page.Visit) (view.Page, error) { return p.userPage(v, nil) }
 
-func (p *pages) userPage(v *page.Visit, problem string) (view.Page, error) {
+func (p *pages) userPage(v *page.Visit, wrong page.Wrong) (view.Page, error) {
 	login := v.Param("user")
 	u, err := p.Identity.UserSummary(v.Context(), login)
 	if err != nil {
 		return view.Page{}, err
 	}
-	m := userModel{UserSummary: u, Fresh: v.Session.Fresh(time.Now()), Here: page.Here(v, path(login)), To: v.Form("to"), Problem: problem}
+	m := userModel{UserSummary: u, Fresh: v.Session.Fresh(time.Now()), Here: page.Here(v, path(login)), To: v.Form("to"), wrong: wrong}
 	if m.Holdings, err = p.Identity.Holdings(v.Context(), v.Who, login); err != nil {
 		return view.Page{}, err
 	}
 	sessions, err := p.SignIn.Sessions(v.Context(), u.ID)
 	m.Sessions = int64(len(sessions))
-	out := serverPage(u.Login, view.WithProblem(problem, userBody(m)))
-	out.Crumbs = append(out.Crumbs, view.Crumb{Text: u.Login, Href: path(login)})
+	problem := wrong[""]
+	if m.Disabled() { // without the form
+		problem = cmp.Or(problem, wrong["disable"])
+	}
+	out := view.ServerPage(u.Login, "users", problem, userBody(m))
+	out.Bar, out.Object = nil, &view.Object{Icon: "user", Project: "Users", Name: u.Login, Badges: badges(m.UserSummary), Facts: facts(m)}
 	return out, err
 }
 
-func serverPage(title string, body templ.Component) view.Page {
-	return view.Page{
-		Title: title, Section: "server", Tabs: view.ServerTabs("users"), Body: body,
-		Crumbs: []view.Crumb{{Text: "Server", Href: "/-/server"}, {Text: "Users", Href: all}},
+// holdingIcon is the icon of a kind of what users own.
+func holdingIcon(kind store.HoldingKind) string {
+	switch kind {
+	case store.HeldStack:
+		return "stacks"
+	case store.HeldSchedule:
+		return "clock"
+	case store.HeldWebhook:
+		return "hook"
+	case store.HeldIntegration:
+		return "branch"
+	default:
+		return "key"
 	}
 }
 
-// changed answers after a change of a user.
-func (p *pages) changed(v *page.Visit, err error, next string) (page.Answer, error) {
-	return page.Changed(v, err, next, p.userPage)
+// changed answers after a change of a user. A problem is shown beside a field of the form.
+func (p *pages) changed(v *page.Visit, err error, next, field string) (page.Answer, error) {
+	return page.Changed(v, err, next, func(v *page.Visit, problem string) (view.Page, error) {
+		return p.userPage(v, page.Wrong{field: problem})
+	})
 }
 
 func (p *pages) disable(v *page.Visit) (page.Answer, error) {
@@ -126,14 +142,14 @@ func (p *pages) disable(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, err = p.Identity.DisableUser(v.Context(), v.Who, v.Param("user"), successor(v))
 	}
-	return p.changed(v, err, path(v.Param("user")))
+	return p.changed(v, err, path(v.Param("user")), "disable")
 }
 
 // successor returns the login in the form of the user who takes over, or "".
 func successor(v *page.Visit) string { return strings.TrimSpace(v.Form("to")) }
 
 func (p *pages) enable(v *page.Visit) (page.Answer, error) {
-	return p.changed(v, p.Identity.EnableUser(v.Context(), v.Param("user")), path(v.Param("user")))
+	return p.changed(v, p.Identity.EnableUser(v.Context(), v.Param("user")), path(v.Param("user")), "")
 }
 
 func (p *pages) handOver(v *page.Visit) (page.Answer, error) {
@@ -141,7 +157,7 @@ func (p *pages) handOver(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, err = p.Identity.HandOver(v.Context(), v.Who, v.Param("user"), successor(v))
 	}
-	return p.changed(v, err, path(v.Param("user")))
+	return p.changed(v, err, path(v.Param("user")), "hand-over")
 }
 
 func (p *pages) endSessions(v *page.Visit) (page.Answer, error) {
@@ -149,16 +165,17 @@ func (p *pages) endSessions(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, err = p.SignIn.EndAll(v.Context(), u)
 	}
-	return p.changed(v, err, path(v.Param("user")))
+	return p.changed(v, err, path(v.Param("user")), "")
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
-	err := fault.Invalid("This is not the login of the user.")
+	err, field := fault.Invalid("This is not the login of the user."), "confirm"
 	if v.Form("confirm") == v.Param("user") {
+		field = "delete"
 		err = v.Who.CheckSuccessor(successor(v))
 	}
 	if err == nil {
 		_, err = p.Identity.DeleteUser(v.Context(), v.Who, v.Param("user"), successor(v))
 	}
-	return p.changed(v, err, all)
+	return p.changed(v, err, all, field)
 }

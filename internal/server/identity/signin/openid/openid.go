@@ -79,6 +79,16 @@ func (s *Service) Providers() []Config {
 	return list
 }
 
+// Name returns the name of the provider of an issuer, or the issuer if the file does not contain it any more.
+func (s *Service) Name(issuer string) string {
+	for _, p := range s.providers {
+		if p.Issuer == issuer {
+			return p.Config.Name
+		}
+	}
+	return issuer
+}
+
 func (s *Service) provider(id string) (*provider, error) {
 	for _, p := range s.providers {
 		if p.ID == id {

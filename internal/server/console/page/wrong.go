@@ -1,0 +1,27 @@
+package page
+
+import "strings"
+
+// Wrong is what is wrong with a form: texts by the names of its fields. That of the form as a whole has the name "".
+type Wrong map[string]string
+
+// About is a word with which a problem says that it is about a field. Label is what visitors read instead of the word; ""
+// keeps it.
+type About struct{ Word, Field, Label string }
+
+// Beside puts a problem beside the field that it is about: that of the first word that it contains.
+func Beside(problem string, words ...About) Wrong {
+	for _, w := range words {
+		if !strings.Contains(problem, w.Word) {
+			continue
+		}
+		if w.Label != "" {
+			problem = strings.ReplaceAll(problem, w.Word, w.Label)
+		}
+		return Wrong{w.Field: problem}
+	}
+	if problem == "" {
+		return nil
+	}
+	return Wrong{"": problem}
+}

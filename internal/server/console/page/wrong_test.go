@@ -1,0 +1,23 @@
+package page_test
+
+import (
+	"maps"
+	"testing"
+
+	"workflowagent/internal/server/console/page"
+)
+
+// TestBeside puts problems beside the fields that they are about.
+func TestBeside(t *testing.T) {
+	words := []page.About{{Word: "Url:", Field: "url", Label: "The URL"}, {Word: "lifetime", Field: "minutes"}}
+	for problem, want := range map[string]page.Wrong{
+		"":                       nil,
+		"Url: is required.":      {"url": "The URL is required."},
+		"The lifetime is wrong.": {"minutes": "The lifetime is wrong."},
+		"Try again.":             {"": "Try again."},
+	} {
+		if got := page.Beside(problem, words...); !maps.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", problem, got, want)
+		}
+	}
+}
