@@ -81,7 +81,7 @@ func (p *pages) start(v *page.Visit) (view.Page, error) {
 	if home := v.Home(); home != "" {
 		return view.Page{}, page.GoTo(home)
 	}
-	return view.Page{Title: "No organization", Layout: view.Own, Bar: &view.Bar{Title: "No organization"}, Body: noOrganization()}, nil
+	return view.Page{Title: "No organization", Bar: &view.Bar{Title: "No organization"}, Body: noOrganization()}, nil
 }
 
 func (p *pages) login(v *page.Visit) (view.Page, error) {

@@ -25,7 +25,7 @@ var parts = []view.Part{{Name: "tokens", Text: "Access tokens"}, {Name: "", Text
 func yourPage(v *page.Visit, title, part, problem string, content templ.Component) view.Page {
 	tabs := view.Tabs(parts, part, func(name ...string) string { return links.Path(append([]string{"user", "settings"}, name...)...) })
 	return view.Page{
-		Title: title, Section: "you", Layout: view.Own, Bar: &view.Bar{Title: "Your settings", Count: v.Who.User.Login},
+		Title: title, Section: "you", Bar: &view.Bar{Title: "Your settings", Count: v.Who.User.Login},
 		Body: view.FormPage("Your settings", tabs, problem, content, nil),
 	}
 }

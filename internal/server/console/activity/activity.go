@@ -58,7 +58,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	}
 	org := v.Org.ID + "/"
 	out := view.Page{
-		Title: "Activity", Section: "activity", Layout: view.Own,
+		Title: "Activity", Section: "activity",
 		Live: []view.Topic{{Channel: deployments.Topic, About: org}, {Channel: stacks.Topic, About: org}, {Channel: audit.Topic, About: v.Org.ID}},
 	}
 	err := p.read(v, &m)

@@ -69,7 +69,7 @@ func (p *pages) agent(v *page.Visit) (view.Page, error) {
 	}
 	a.Problems = a.problems()
 	return view.Page{
-		Title: a.Agent.Hostname, Section: "pools", Layout: view.Own,
+		Title: a.Agent.Hostname, Section: "pools",
 		Object: &view.Object{Mark: a.Agent.mark(), Word: a.Agent.state(), Name: a.Agent.Hostname, Badges: agentBadges(a), Facts: agentFacts(a), Actions: agentActions(a)},
 		Body:   agentBody(a), Live: topics(v),
 	}, nil

@@ -115,7 +115,7 @@ func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
 		o.Pools = append(o.Pools, g)
 	}
 	return view.Page{
-		Title: "Agents", Section: "pools", Layout: view.Own, Bar: &view.Bar{Title: "Agents", Count: o.counts(), Actions: listActions(o)},
+		Title: "Agents", Section: "pools", Bar: &view.Bar{Title: "Agents", Count: o.counts(), Actions: listActions(o)},
 		Body: listBody(o), Live: topics(v),
 	}, nil
 }

@@ -54,7 +54,7 @@ func (p *pages) detailPage(v *page.Visit, id string, change func(*detail)) (view
 	}
 	change(&d)
 	return view.Page{
-		Title: d.Name, Section: "pools", Layout: view.Own,
+		Title: d.Name, Section: "pools",
 		Object: &view.Object{Name: d.Name, Badges: badges(d.group), Facts: poolFacts(d), Actions: poolActions(d)},
 		Body:   detailBody(d), Live: topics(v),
 	}, nil

@@ -26,7 +26,7 @@ var files embed.FS
 const Pattern = "/-/assets/{hash}/*"
 
 // styles are the style sheets in the order in which they apply.
-var styles = []string{"tokens", "elements", "frame", "components", "pages", "log", "phone", "legacy"}
+var styles = []string{"tokens", "elements", "frame", "components", "pages", "log", "phone"}
 
 type file struct {
 	kind          string

@@ -161,7 +161,7 @@ func (p *pages) page(v *page.Visit, f form) (view.Page, error) {
 	}
 	name := v.Stack.Project + "/" + v.Stack.Name
 	return view.Page{
-		Title: "Deploy " + name, Section: "stacks", Layout: view.Own,
+		Title: "Deploy " + name, Section: "stacks",
 		Bar:  &view.Bar{Title: "Deploy", Count: name},
 		Live: []view.Topic{{Channel: deployments.Topic, About: v.Stack.OrgID}, {Channel: pools.Topic, About: v.Stack.OrgID}},
 		Body: body(f),

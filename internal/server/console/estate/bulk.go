@@ -171,7 +171,7 @@ func (p *pages) doBulk(v *page.Visit, b *bulk, ids []string) (page.Answer, error
 }
 
 func (b *bulk) page() view.Page {
-	return view.Page{Title: b.title(), Section: "stacks", Layout: view.Own, Bar: &view.Bar{Title: "Stacks"}, Body: bulkBody(b)}
+	return view.Page{Title: b.title(), Section: "stacks", Bar: &view.Bar{Title: "Stacks"}, Body: bulkBody(b)}
 }
 
 // bulkAgain leads from the address of the form to the list, for visitors who load it again.

@@ -74,7 +74,7 @@ func (p *pages) list(v *page.Visit) (view.Page, error) {
 		return view.Page{}, err
 	}
 	return view.Page{
-		Title: cmp.Or(m.Query.Project, "Stacks"), Section: "stacks", Layout: view.Own,
+		Title: cmp.Or(m.Query.Project, "Stacks"), Section: "stacks",
 		Bar:  &view.Bar{Title: cmp.Or(m.Query.Project, "Stacks"), Count: words.Number(m.All), Actions: actions(m)},
 		Body: body(m),
 		Live: []view.Topic{

@@ -72,7 +72,7 @@ func (p *pages) local() bool {
 
 func (p *pages) page(v *page.Visit, title, problem string, content templ.Component) view.Page {
 	return view.Page{
-		Title: title + " · " + v.Org.Name, Section: "settings", Layout: view.Own, Body: body(problem, content),
+		Title: title + " · " + v.Org.Name, Section: "settings", Body: body(problem, content),
 		Object: &view.Object{Icon: "branch", Project: "Integrations", Name: title},
 	}
 }

@@ -109,7 +109,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	}
 	org := v.Org.ID + "/"
 	return view.Page{
-		Title: v.Org.Name, Section: "home", Layout: view.Own, Bar: &view.Bar{Title: "Home", Note: o.Now.UTC().Format("Monday 2 January"), Actions: o.actions()}, Body: body(o),
+		Title: v.Org.Name, Section: "home", Bar: &view.Bar{Title: "Home", Note: o.Now.UTC().Format("Monday 2 January"), Actions: o.actions()}, Body: body(o),
 		Live: []view.Topic{{Channel: deployments.Topic, About: org}, {Channel: pools.Topic, About: org}, {Channel: stacks.Topic, About: org}},
 	}, nil
 }

@@ -168,7 +168,7 @@ func (p *pages) settingsPage(v *page.Visit, part, problem string, content templ.
 	if err != nil {
 		return view.Page{}, err
 	}
-	out := view.Page{Section: "settings", Layout: view.Own, Bar: &view.Bar{Title: "Settings", Count: v.Org.Name}}
+	out := view.Page{Section: "settings", Bar: &view.Bar{Title: "Settings", Count: v.Org.Name}}
 	var tabs []view.Tab
 	for _, s := range parts {
 		if s.admin && !here.Admin {

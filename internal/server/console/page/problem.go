@@ -43,7 +43,7 @@ func (s *Site) problem(w http.ResponseWriter, v *Visit, status int, message stri
 	if status == http.StatusForbidden && !signIn {
 		m.Who = s.whoHelps(v)
 	}
-	p := view.Page{Title: m.Title, Layout: view.Own, Bar: &view.Bar{Title: m.Title}, Body: problem(m)}
+	p := view.Page{Title: m.Title, Bar: &view.Bar{Title: m.Title}, Body: problem(m)}
 	if !v.SignedIn() {
 		p.Layout, p.Bar, p.Body = view.Gate, nil, problemAtGate(m)
 	}

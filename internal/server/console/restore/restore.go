@@ -78,7 +78,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 		m.Tokens = m.Tokens[:shown]
 	}
 	return view.Page{
-		Title: "Restore · " + v.Org.Name, Layout: view.Own, Body: body(m),
+		Title: "Restore · " + v.Org.Name, Body: body(m),
 		Object: &view.Object{Icon: "revert", Name: "Restore", Facts: facts(m), Actions: buttons(m)},
 	}, nil
 }

@@ -92,7 +92,7 @@ func (p *pages) ofOrg(v *page.Visit) (view.Page, error) {
 	}
 	l.group()
 	return view.Page{
-		Title: "Deployments", Section: "deployments", Layout: view.Own,
+		Title: "Deployments", Section: "deployments",
 		Bar:  &view.Bar{Title: "Deployments", Count: l.counts(), Note: l.limit(), Actions: listActions(l)},
 		Body: listBody(l),
 		Live: []view.Topic{{Channel: deployments.Topic, About: v.Org.ID + "/"}, {Channel: pools.Topic, About: v.Org.ID + "/"}},

@@ -60,7 +60,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	m.week = weekOf(m.Overview, &times, m.Now, m.Zone)
 	m.Next = next(m.Overview, &times)
 	return view.Page{
-		Title: "Calendar", Section: "activity", Layout: view.Own, Bar: &view.Bar{Title: "Activity", Label: "Activity", Tabs: view.ActivityTabs(m.Org, "calendar")},
+		Title: "Calendar", Section: "activity", Bar: &view.Bar{Title: "Activity", Label: "Activity", Tabs: view.ActivityTabs(m.Org, "calendar")},
 		Body: body(m), ChangesAt: m.Now.Truncate(time.Minute).Add(time.Minute),
 		Live: []view.Topic{{Channel: stacks.Topic, About: v.Org.ID + "/"}},
 	}, nil

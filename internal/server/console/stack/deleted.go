@@ -34,7 +34,7 @@ func (p *pages) deletedPage(v *page.Visit, problem string) (view.Page, error) {
 		SignIn: page.LoginPath(page.Here(v, here)),
 	}
 	return view.Page{
-		Title: "Deleted stacks", Section: "stacks", Layout: view.Own,
+		Title: "Deleted stacks", Section: "stacks",
 		Bar:  &view.Bar{Title: "Deleted stacks", Count: words.Number(len(list)), Actions: backToStacks(m)},
 		Live: []view.Topic{{Channel: stacks.Topic, About: v.Org.ID + "/"}},
 		Body: deletedList(m, problem),

@@ -25,9 +25,6 @@ type Page struct {
 	Bar    *Bar
 	Object *Object
 	Layout Layout
-	// Crumbs and Tabs are above the body of a page with neither a bar nor an object.
-	Crumbs []Crumb
-	Tabs   []Tab
 	// Skips are links to parts of the page, which precede it for the keyboard.
 	Skips []Crumb
 	Body  templ.Component
@@ -47,17 +44,15 @@ type Page struct {
 type Layout int
 
 const (
-	// Old puts the body into one column, in the styles of legacy.css.
-	Old Layout = iota
 	// Own leaves all to the body, which contains its own elements of the classes filters and page.
-	Own
+	Own Layout = iota
 	// Work is Own, and the page fills the window: parts of the body scroll, but the window does not.
 	Work
 	// Gate is a page at the door: without navigation, as all pages of visitors that are not signed in.
 	Gate
 )
 
-// Crumb is one level of the path to a page.
+// Crumb is a link to another page.
 type Crumb struct{ Text, Href string }
 
 // Tab is one of several pages about the same object.

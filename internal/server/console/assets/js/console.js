@@ -5,7 +5,6 @@ import "./copy-text.js";
 import "./command-palette.js";
 import "./deploy-dialog.js";
 import "./keys.js";
-import "./table-labels.js";
 import "./resource-tree.js";
 import "./log-view.js";
 import "./passkey-form.js";

@@ -18,19 +18,18 @@ var Shell = view.Shell{
 func Pages() map[string]view.Page {
 	return map[string]view.Page{
 		"list": {
-			Title: "Components", Layout: view.Own, Body: parts(),
+			Title: "Components", Body: parts(),
 			Bar: &view.Bar{Title: "Components", Count: "every part in every state", Actions: barActions()},
 		},
 		"object": {
-			Title: "payments/prod", Section: "stacks", Layout: view.Own, Body: rows(),
+			Title: "payments/prod", Section: "stacks", Body: rows(),
 			Object: &view.Object{
 				Mark: view.MarkFailed, Project: "payments", Name: "prod", Badges: badges(), Actions: objectActions(), Facts: facts(), Label: "Stack",
 				Tabs: tabs("Overview", "Changes", "Resources", "Runs", "Drift", "Git", "Schedules", "Webhooks", "Settings"),
 			},
 		},
-		"form": {Title: "Settings", Section: "settings", Layout: view.Own, Body: form(), Bar: &view.Bar{Title: "Settings", Count: "acme"}},
+		"form": {Title: "Settings", Section: "settings", Body: form(), Bar: &view.Bar{Title: "Settings", Count: "acme"}},
 		"gate": {Title: "Sign in", Layout: view.Gate, Body: gate()},
-		"old":  {Title: "Old", Crumbs: []view.Crumb{{Text: "acme", Href: "/"}, {Text: "Old"}}, Body: old()},
 	}
 }
 
