@@ -84,7 +84,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 			return out, err
 		}
 	}
-	out.Title, out.Layout, out.Body = "Drift of "+v.Stack.Project+"/"+v.Stack.Name, view.Own, body(m)
+	out.Title, out.Body = "Drift of "+v.Stack.Project+"/"+v.Stack.Name, body(m)
 	out.Object.Plain = false
 	if m.Lock != nil {
 		out.ChangesAt = m.Lock.ChangesAt

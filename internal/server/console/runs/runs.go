@@ -82,7 +82,7 @@ func (p *pages) runs(v *page.Visit) (view.Page, error) {
 	for _, r := range found.Items {
 		m.Lines = append(m.Lines, runLine(st, r, now))
 	}
-	out.Title, out.Layout, out.Body = "Runs of "+st.Project+"/"+st.Name, view.Own, runsBody(m)
+	out.Title, out.Body = "Runs of "+st.Project+"/"+st.Name, runsBody(m)
 	// A deployment can wait for one of another stack, or for a pool.
 	out.Live = append(out.Live, view.Topic{Channel: deployments.Topic, About: st.OrgID + "/"}, view.Topic{Channel: pools.Topic, About: st.OrgID + "/"})
 	return out, nil

@@ -83,7 +83,7 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if m.Lock != nil {
 		out.ChangesAt = m.Lock.ChangesAt
 	}
-	out.Layout, out.Body = view.Own, overview(m)
+	out.Body = overview(m)
 	return out, nil
 }
 

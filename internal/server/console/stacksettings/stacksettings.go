@@ -84,7 +84,7 @@ func (p *pages) settingsPage(v *page.Visit, part, problem string, content, bar t
 	if err != nil {
 		return out, err
 	}
-	out.Title, out.Layout, out.Object.Plain = "Settings of "+v.Stack.Project+"/"+v.Stack.Name, view.Own, false
+	out.Title, out.Object.Plain = "Settings of "+v.Stack.Project+"/"+v.Stack.Name, false
 	out.Body = view.FormPage("Settings of the stack", stack.SettingsTabs(v, part), problem, content, bar)
 	// A form must not change while someone fills it in.
 	out.Live = nil

@@ -55,7 +55,7 @@ function showHelp() {
     const close = element("button", { className: "btn", textContent: "Close", type: "button" });
     close.addEventListener("click", () => dialog.close());
     dialog = element("dialog", { id: "key-help", className: "dlg", ariaLabel: "Keys" },
-      element("h2", { textContent: "Keys" }), element("dl", { className: "key-list" }, ...pairs), element("div", { className: "acts" }, close));
+      element("h2", { textContent: "Keys" }), element("dl", { className: "kv" }, ...pairs), element("div", { className: "acts" }, close));
     document.body.append(dialog);
   }
   dialog.showModal();
