@@ -34,7 +34,7 @@ func (s *Service) Inventory(ctx context.Context, p identity.Principal, st store.
 		if err != nil {
 			return inventory.List{}, err
 		}
-		return inventory.Of(stored, maxCompared)
+		return inventory.Of(ctx, stored, maxCompared)
 	}
 	e := s.inventories.Get(st.StateBlob)
 	e.mu.Lock()
@@ -46,7 +46,7 @@ func (s *Service) Inventory(ctx context.Context, p identity.Principal, st store.
 	if err != nil {
 		return inventory.List{}, err
 	}
-	list, err := inventory.Of(stored, maxCompared)
+	list, err := inventory.Of(ctx, stored, maxCompared)
 	if err == nil && now.ActiveUpdate == "" && now.StateBlob == st.StateBlob {
 		e.list, e.made = list, true
 		s.inventories.Resize(st.StateBlob, e, list.Size())
@@ -64,7 +64,7 @@ func (s *Service) Resource(ctx context.Context, p identity.Principal, st store.S
 	if err != nil {
 		return nil, err
 	}
-	raw, err := inventory.Raw(stored, maxCompared, r)
+	raw, err := inventory.Raw(ctx, stored, maxCompared, r)
 	if err == nil {
 		err = budget.Of(ctx).Take(ctx, decodedSize*int64(len(raw)))
 	}

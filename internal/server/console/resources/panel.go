@@ -95,16 +95,11 @@ func (s *panel) properties(raw []byte) {
 	s.Values, s.More = values.Flat(shown)
 	s.NumOutputs, s.NumInput = len(s.Values)+s.More, len(s.Values)+s.More
 	if s.Part == inputs {
-		s.NumOutputs = count(out)
+		s.NumOutputs = values.Count(out)
 	} else {
-		s.NumInput = count(in)
+		s.NumInput = values.Count(in)
 	}
 	s.Portal = portals.Of(s.Resource.Type, s.Resource.ID, func(name string) string { return textOf(rawjson.Member(out, name)) })
-}
-
-func count(object []byte) int {
-	list, more := values.Flat(object)
-	return len(list) + more
 }
 
 // textOf returns a JSON string; "" for another value.
@@ -160,6 +155,11 @@ func (p *pages) stacks(v *page.Visit, s *panel, raw []byte) error {
 // needs and neededBy are the places of the resources next to the selected one.
 func (s *panel) needs() []int32    { return s.List.Needs(s.Place) }
 func (s *panel) neededBy() []int32 { return s.List.NeededBy(s.Place) }
+
+// numNear is the number of neighbours except the parent.
+func (s *panel) numNear() int {
+	return len(s.needs()) + s.Resource.Omitted + len(s.neededBy()) + len(s.Children)
+}
 
 // parent returns the place of the parent, or -1.
 func (s *panel) parent() int {
@@ -222,7 +222,7 @@ func (s *panel) tabs() []view.Tab {
 	if !s.Found {
 		return []view.Tab{one("History", history, -1)}
 	}
-	near := len(s.needs()) + len(s.neededBy()) + len(s.Children)
+	near := s.numNear()
 	if s.isStack() {
 		near = len(s.Stacks.Up) + len(s.Stacks.Down)
 	} else if s.parent() >= 0 {
@@ -359,19 +359,19 @@ const mostNeighbours = 100
 
 // lists are the neighbours by what they are to the resource.
 func (s *panel) lists() (out []nearList) {
-	add := func(title string, n int, one func(i int) nearOne) {
-		l := nearList{title: title, more: max(0, n-mostNeighbours)}
-		for i := range n - l.more {
+	add := func(title string, n, omitted int, one func(i int) nearOne) {
+		l := nearList{title: title, more: max(0, n-mostNeighbours) + omitted}
+		for i := range min(n, mostNeighbours) {
 			l.list = append(l.list, one(i))
 		}
-		if n > 0 {
+		if n+omitted > 0 {
 			out = append(out, l)
 		}
 	}
 	if s.isStack() {
 		for i, title := range []string{"Reads from", "Is read by"} {
 			list := [][]store.Stack{s.Stacks.Up, s.Stacks.Down}[i]
-			add(title, len(list), func(i int) nearOne {
+			add(title, len(list), 0, func(i int) nearOne {
 				return nearOne{mark{Icon: "stacks"}, list[i].Project + "/" + list[i].Name, "", page.StackPath(list[i])}
 			})
 		}
@@ -383,7 +383,11 @@ func (s *panel) lists() (out []nearList) {
 	}
 	for i, title := range []string{"Parent", "Depends on", "Needed by", "Parent of"} {
 		places := [][]int32{parent, s.needs(), s.neededBy(), s.Children}[i]
-		add(title, len(places), func(i int) nearOne {
+		omitted := 0
+		if i == 1 {
+			omitted = s.Resource.Omitted
+		}
+		add(title, len(places), omitted, func(i int) nearOne {
 			r := s.List.All[places[i]]
 			return nearOne{iconOf(r), r.Name, stack.ShortType(r.Type), s.link(int(places[i]))}
 		})

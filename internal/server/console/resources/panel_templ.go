@@ -777,7 +777,7 @@ func (s panel) near() templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-		} else if s.parent() < 0 && len(s.needs())+len(s.neededBy())+len(s.Children) == 0 {
+		} else if s.parent() < 0 && s.numNear() == 0 {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 62, "<p class=\"dim gap2\">No resource depends on it, and it depends on none.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -293,6 +293,23 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
+// TestOmitted says how many dependencies of a resource are not shown.
+func TestOmitted(t *testing.T) {
+	s := consoletest.New(t)
+	s.Stack("web", "prod")
+	const most = 10_000
+	update(t, s, "succeeded", func(string) []any {
+		return []any{
+			m{"urn": root, "custom": false, "type": "pulumi:pulumi:Stack"},
+			m{"urn": urnOf(queue, "a"), "custom": true, "type": queue, "id": "a", "dependencies": slices.Repeat([]string{root}, most+7)},
+		}
+	})
+	_, words := open(t, s.SignIn(), "?part=neighbours&urn="+url.QueryEscape(urnOf(queue, "a")))
+	if !strings.Contains(words, "Neighbours 8") || !strings.Contains(words, "Depends on web-prod pulumi:pulumi:Stack 7 more are not shown.") {
+		t.Errorf("the neighbours are %s", words)
+	}
+}
+
 // TestTypes shows the first of many types, until all are wanted.
 func TestTypes(t *testing.T) {
 	s := consoletest.New(t)

@@ -19,17 +19,17 @@ type Value struct {
 	Secret     bool
 }
 
-// Of returns the members of a JSON object by name.
+// Of returns the members of a JSON object by name. It indents only the first ones.
 func Of(object []byte) (list []Value) {
 	all, _ := decode(object).(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		list = append(list, of(name, all[name]))
+		list = append(list, of(name, all[name], len(list) < maxFlat))
 	}
 	return list
 }
 
-func of(name string, v any) Value {
-	s := text(v)
+func of(name string, v any, indent bool) Value {
+	s := text(v, indent)
 	return Value{Name: name, Text: s, Secret: s == diff.Secret}
 }
 
@@ -42,21 +42,38 @@ const (
 // Flat returns the members of a JSON object by name, with those of objects in it as properties of their own, such as
 // tags.owner, and the number of those that are left out. Members that the engine adds for itself are no properties.
 func Flat(object []byte) (list []Value, more int) {
-	all, _ := decode(object).(map[string]any)
-	flatten(&list, "", all, 1)
-	list = slices.DeleteFunc(list, func(v Value) bool { return strings.HasPrefix(v.Name, "__") })
-	more = max(0, len(list)-maxFlat)
-	return list[:len(list)-more], more
+	f := flat{most: maxFlat}
+	f.add("", decode(object), 1)
+	return f.list, f.count - len(f.list)
 }
 
-func flatten(list *[]Value, path string, members map[string]any, depth int) {
+// Count returns the number of properties that [Flat] finds.
+func Count(object []byte) int {
+	var f flat
+	f.add("", decode(object), 1)
+	return f.count
+}
+
+// flat counts properties, and keeps the first most of them.
+type flat struct {
+	list        []Value
+	count, most int
+}
+
+// add adds the members of an object. It cuts paths, because each member would repeat a long one.
+func (f *flat) add(path string, object any, depth int) {
+	members, _ := object.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		inner, nested := members[name].(map[string]any)
-		if nested && len(inner) > 0 && depth < maxDepth {
-			flatten(list, path+name+".", inner, depth+1)
+		if depth == 1 && strings.HasPrefix(name, "__") {
 			continue
 		}
-		*list = append(*list, of(path+name, members[name]))
+		if inner, _ := members[name].(map[string]any); len(inner) > 0 && depth < maxDepth {
+			f.add(cut(path+name, maxName)+".", inner, depth+1)
+			continue
+		}
+		if f.count++; f.count <= f.most {
+			f.list = append(f.list, of(cut(path+name, maxName), members[name], true))
+		}
 	}
 }
 

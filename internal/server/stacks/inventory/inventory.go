@@ -4,12 +4,14 @@ package inventory
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"iter"
 	"slices"
 	"strings"
 	"time"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/rawjson"
@@ -31,6 +33,8 @@ type Resource struct {
 	// Protect, External, Taint and Retain are marks of the engine: it refuses to delete the resource, only reads it, replaces
 	// it in the next update, or forgets it instead of deleting it. Failed reports that its creation was not completed.
 	Protect, External, Taint, Retain, Failed bool
+	// Omitted is the number of its dependencies beyond the bounds of a list.
+	Omitted int
 	// begin and size are where the state has the resource.
 	begin int64
 	size  int
@@ -50,34 +54,68 @@ type List struct {
 	// places are those of resources by URN: of the new one if an old one waits for its deletion.
 	places map[string]int32
 	users  [][]int32
+	size   int
 }
 
-// Bounds of a list, and of its URNs in bytes.
+// Bounds of a list. It has no resources with longer URNs, and cuts other texts at the same number of bytes.
 const (
 	MaxResources = changes.MaxRows
-	maxURN       = 2 << 10
+	maxText      = 2 << 10
+	maxNeeds     = 10_000    // of a resource
+	maxAllNeeds  = 1_000_000 // of all
 )
 
-// Of returns the list of the resources of a state of at most limit bytes.
-func Of(state State, limit int64) (List, error) {
-	var l List
-	var needs [][]string
-	same := map[string]string{} // one text for equal types and providers
+// Memory of a list, in bytes, besides the bytes of its texts.
+const (
+	perResource = 400
+	perText     = 80
+	perNeed     = 48
+	// perByte is the memory for each byte of the largest resource while it is read: the decoder's buffer, a copy and a text.
+	perByte = 4
+)
+
+// Of returns the list of the resources of a state of at most limit bytes. It takes the memory from the budget while it reads.
+func Of(ctx context.Context, state State, limit int64) (List, error) {
+	r := reader{same: map[string]string{}}
+	share := budget.Of(ctx)
+	largest, held := 0, 0
+	defer func() { share.Give(perByte * int64(largest)) }()
 	for piece, err := range state.Pieces(limit) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil && len(piece.Raw) > largest {
+			if err = share.Take(ctx, perByte*int64(len(piece.Raw)-largest)); err == nil {
+				largest = len(piece.Raw)
+			}
+		}
+		if err == nil {
+			err = r.read(piece)
+		}
+		if err == nil {
+			err = share.Take(ctx, int64(r.list.size-held))
+			held = r.list.size
+		}
 		if err != nil {
-			return l, err
+			return List{}, err
 		}
-		r, on := read(piece.Raw, same)
-		r.begin, r.size = piece.Begin, len(piece.Raw)
-		if r.URN == "" || len(r.URN) > maxURN {
-			continue
-		}
-		if len(l.All) == MaxResources {
-			return l, fault.New(fault.KindTooLarge, "the state has more than %s resources", words.Number(MaxResources))
-		}
-		l.All = append(l.All, r)
-		needs = append(needs, on)
 	}
+	err := r.connect(ctx)
+	return r.list, err
+}
+
+// reader makes a list.
+type reader struct {
+	list List
+	// needs are the URNs on which each resource depends, and all is their number.
+	needs [][]string
+	all   int
+	same  map[string]string // one text for equal ones
+}
+
+// connect finds the dependencies of the resources.
+func (r *reader) connect(ctx context.Context) error {
+	l := &r.list
 	l.places = make(map[string]int32, len(l.All))
 	for i, r := range l.All {
 		if at, known := l.places[r.URN]; !known || l.All[at].Delete && !r.Delete {
@@ -85,63 +123,105 @@ func Of(state State, limit int64) (List, error) {
 		}
 	}
 	l.users = make([][]int32, len(l.All))
-	for i, list := range needs {
+	seen := make([]int, len(l.All)) // by place: 1 + the last resource that depends on it
+	for i, list := range r.needs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		for _, urn := range list {
 			at, known := l.places[urn]
-			if !known || int(at) == i || slices.Contains(l.All[i].needs, at) {
+			if !known || int(at) == i || seen[at] == i+1 {
 				continue
 			}
+			seen[at] = i + 1
 			l.All[i].needs = append(l.All[i].needs, at)
 			l.users[at] = append(l.users[at], int32(i))
 		}
 	}
-	return l, nil
+	return nil
 }
 
-func read(raw []byte, same map[string]string) (r Resource, needs []string) {
-	for name, value := range rawjson.Members(raw) {
+// read adds a resource to the list, if it has a valid URN.
+func (r *reader) read(piece states.Piece) error {
+	one := Resource{begin: piece.Begin, size: len(piece.Raw)}
+	var dependencies []byte
+	for name, value := range rawjson.Members(piece.Raw) {
 		switch name {
 		case "urn":
-			r.URN = text(value)
+			one.URN = text(value)
 		case "type":
-			r.Type = shared(same, text(value))
+			one.Type = text(value)
 		case "id":
-			r.ID = text(value)
+			one.ID = text(value)
 		case "parent":
-			r.Parent = shared(same, text(value))
+			one.Parent = text(value)
 		case "provider":
-			r.Provider = shared(same, text(value))
+			one.Provider = text(value)
 		case "created":
-			r.Created = at(value)
+			one.Created = at(value)
 		case "modified":
-			r.Modified = at(value)
+			one.Modified = at(value)
 		case "delete":
-			r.Delete = is(value)
+			one.Delete = is(value)
 		case "pendingReplacement":
-			r.Replace = is(value)
+			one.Replace = is(value)
 		case "protect":
-			r.Protect = is(value)
+			one.Protect = is(value)
 		case "external":
-			r.External = is(value)
+			one.External = is(value)
 		case "taint":
-			r.Taint = is(value)
+			one.Taint = is(value)
 		case "retainOnDelete":
-			r.Retain = is(value)
+			one.Retain = is(value)
 		case "initErrors":
 			for range rawjson.Elements(value) {
-				r.Failed = true
+				one.Failed = true
 			}
 		case "dependencies":
-			for one := range rawjson.Elements(value) {
-				needs = append(needs, text(one))
-			}
+			dependencies = value
 		}
 	}
-	kind, name := changes.Parts(r.URN)
-	if r.Name = name; r.Type == "" {
-		r.Type = kind
+	if one.URN == "" || len(one.URN) > maxText {
+		return nil
 	}
-	return r, needs
+	if len(r.list.All) == MaxResources {
+		return fault.New(fault.KindTooLarge, "the state has more than %s resources", words.Number(MaxResources))
+	}
+	one.URN = r.shared(one.URN)
+	kind, name := changes.Parts(one.URN)
+	if one.Name = name; one.Type == "" {
+		one.Type = kind
+	}
+	r.list.size += perResource
+	for _, t := range []*string{&one.Type, &one.ID, &one.Parent, &one.Provider} {
+		*t = r.shared(*t)
+	}
+	var needs []string
+	for raw := range rawjson.Elements(dependencies) {
+		if len(needs) == maxNeeds || r.all == maxAllNeeds {
+			one.Omitted++
+			continue
+		}
+		r.all++
+		r.list.size += perNeed
+		needs = append(needs, r.shared(text(raw)))
+	}
+	r.list.All = append(r.list.All, one)
+	r.needs = append(r.needs, needs)
+	return nil
+}
+
+// shared returns a text, which it cuts if it is too long.
+func (r *reader) shared(text string) string {
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	if known, ok := r.same[text]; ok {
+		return known
+	}
+	r.same[text] = text
+	r.list.size += perText + len(text)
+	return text
 }
 
 // text returns a JSON string; "" for another value.
@@ -160,22 +240,8 @@ func at(raw []byte) time.Time {
 	return t
 }
 
-func shared(same map[string]string, text string) string {
-	if known, ok := same[text]; ok {
-		return known
-	}
-	same[text] = text
-	return text
-}
-
 // Size is the memory that a list needs, in bytes.
-func (l List) Size() int {
-	n := 0
-	for _, r := range l.All {
-		n += 400 + 2*len(r.URN) + len(r.ID) + 8*len(r.needs)
-	}
-	return n
-}
+func (l List) Size() int { return l.size }
 
 // Find returns the place of a resource, or -1. old selects one that waits for its deletion.
 func (l List) Find(urn string, old bool) int {
@@ -196,12 +262,15 @@ func (l List) NeededBy(place int) []int32 { return l.users[place] }
 
 // Raw returns a resource of a list of a state as a JSON object with the ciphertexts of its secrets, or nil. The state can
 // be a later one than that of the list.
-func Raw(state State, limit int64, wanted Resource) ([]byte, error) {
+func Raw(ctx context.Context, state State, limit int64, wanted Resource) ([]byte, error) {
 	raw, err := state.At(wanted.begin, wanted.size)
 	if err != nil || wanted.is(raw) {
 		return raw, err
 	}
 	for piece, err := range state.Pieces(limit) {
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package inventory_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/stacks/inventory"
 	"workflowagent/internal/server/stacks/states"
@@ -61,7 +63,7 @@ func TestOf(t *testing.T) {
 		`{"urn":"urn:pulumi:s::p::x$y:m:Z::c\"\u00fc","dependencies":"none"}`,
 	}
 	kept := &state{texts: texts}
-	l, err := inventory.Of(kept, 1)
+	l, err := inventory.Of(t.Context(), kept, 1)
 	if err != nil || len(l.All) != 4 {
 		t.Fatalf("%d resources (%v)", len(l.All), err)
 	}
@@ -87,7 +89,7 @@ func TestOf(t *testing.T) {
 	for _, moved := range []bool{false, true} {
 		kept.moved, kept.reads = moved, 0
 		for i, at := range []int{0, 1, 2, 6} {
-			if raw, err := inventory.Raw(kept, 1, l.All[i]); err != nil || string(raw) != texts[at] {
+			if raw, err := inventory.Raw(t.Context(), kept, 1, l.All[i]); err != nil || string(raw) != texts[at] {
 				t.Errorf("the resource %d is %s (%v)", i, raw, err)
 			}
 		}
@@ -96,7 +98,7 @@ func TestOf(t *testing.T) {
 		}
 	}
 	kept.moved = true
-	if raw, err := inventory.Raw(kept, 1, inventory.Resource{URN: urn("gone"), Name: "gone"}); raw != nil || err != nil {
+	if raw, err := inventory.Raw(t.Context(), kept, 1, inventory.Resource{URN: urn("gone"), Name: "gone"}); raw != nil || err != nil {
 		t.Errorf("a resource that has gone is %s (%v)", raw, err)
 	}
 }
@@ -106,14 +108,70 @@ func TestBounds(t *testing.T) {
 	for i := range inventory.MaxResources + 1 {
 		many.texts = append(many.texts, one(fmt.Sprint(i), ""))
 	}
-	if _, err := inventory.Of(&many, 1); fault.KindOf(err) != fault.KindTooLarge {
+	if _, err := inventory.Of(t.Context(), &many, 1); fault.KindOf(err) != fault.KindTooLarge {
 		t.Errorf("too many resources: %v", err)
 	}
 	broken := &state{err: errors.New("the disk is broken")}
-	if _, err := inventory.Of(broken, 1); !errors.Is(err, broken.err) {
+	if _, err := inventory.Of(t.Context(), broken, 1); !errors.Is(err, broken.err) {
 		t.Errorf("a state that cannot be read: %v", err)
 	}
-	if _, err := inventory.Raw(broken, 1, inventory.Resource{}); !errors.Is(err, broken.err) {
+	if _, err := inventory.Raw(t.Context(), broken, 1, inventory.Resource{}); !errors.Is(err, broken.err) {
 		t.Errorf("a state that cannot be read: %v", err)
+	}
+}
+
+// TestMemory reads states that are made to need much memory.
+func TestMemory(t *testing.T) {
+	long := strings.Repeat("ü", 1<<20)
+	l, err := inventory.Of(t.Context(), &state{texts: []string{one("a", fmt.Sprintf(`,"type":%q,"id":%q,"parent":%q,"provider":%q,"dependencies":[%q]`, "t"+long, "i"+long, "p"+long, "r"+long, "d"+long))}}, 1)
+	if err != nil || len(l.All) != 1 {
+		t.Fatalf("%d resources (%v)", len(l.All), err)
+	}
+	for i, text := range []string{l.All[0].Type, l.All[0].ID, l.All[0].Parent, l.All[0].Provider} {
+		if len(text) > 2100 || text[0] != "tipr"[i] || !strings.HasSuffix(text, "ü…") {
+			t.Errorf("a long text has %d bytes", len(text))
+		}
+	}
+	if n := l.Size(); n < 5*2048 || n > 12_000 {
+		t.Errorf("the list of long texts has the size %d", n)
+	}
+
+	const most, all = 10_000, 1_000_000
+	var texts, needs []string
+	for i := range most + 5 {
+		texts = append(texts, one(fmt.Sprint(i), ""))
+		needs = append(needs, fmt.Sprintf("%q", urn(fmt.Sprint(i))))
+	}
+	for i := range all/most + 1 {
+		texts = append(texts, one(fmt.Sprint("x", i), `,"dependencies":[`+strings.Join(needs, ",")+`]`))
+	}
+	ctx := budget.With(t.Context(), budget.New(1<<30, time.Second).Share())
+	l, err = inventory.Of(ctx, &state{texts: texts}, 1)
+	if err != nil || len(l.All) != len(texts) {
+		t.Fatalf("%d resources (%v)", len(l.All), err)
+	}
+	for i, want := range map[int]int{0: most, all/most - 1: most, all / most: 0} {
+		r := l.All[most+5+i]
+		if n := len(l.Needs(most + 5 + i)); n != want || r.Omitted != most+5-want {
+			t.Errorf("the resource %s needs %d resources, and %d are omitted", r.Name, n, r.Omitted)
+		}
+	}
+	if held := budget.Of(ctx).Held(); held != int64(l.Size()) || held < 24*all {
+		t.Errorf("the request holds %d bytes of memory for a list of the size %d", held, l.Size())
+	}
+
+	for name, texts := range map[string][]string{"many": texts, "a large one": {one("a", fmt.Sprintf(`,"x":%q`, long))}} {
+		ctx := budget.With(t.Context(), budget.New(4<<20, time.Second).Share())
+		if _, err := inventory.Of(ctx, &state{texts: texts}, 1); !errors.Is(err, budget.ErrTooLarge) {
+			t.Errorf("%s with too little memory: %v", name, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := inventory.Of(ctx, &state{texts: texts}, 1); !errors.Is(err, context.Canceled) {
+		t.Errorf("a list after the request was canceled: %v", err)
+	}
+	if _, err := inventory.Raw(ctx, &state{texts: texts, moved: true}, 1, l.All[0]); !errors.Is(err, context.Canceled) {
+		t.Errorf("a resource after the request was canceled: %v", err)
 	}
 }
