@@ -98,6 +98,17 @@ func (s *Settings) Option() Options {
 	}
 }
 
+// OnlyDetect makes a detection of drift change nothing, whatever the settings say over which these are put.
+func (s *Settings) OnlyDetect() {
+	if s.OperationContext == nil {
+		s.OperationContext = &OperationContext{}
+	}
+	if s.OperationContext.Options == nil {
+		s.OperationContext.Options = &OptionsSettings{}
+	}
+	s.OperationContext.Options.RemediateIfDriftDetected = new(bool)
+}
+
 // Caches reports whether jobs keep their workspaces. s can be nil.
 func (s *Settings) Caches() bool { return s != nil && s.CacheOptions != nil && s.CacheOptions.Enable }
 

@@ -78,7 +78,17 @@ func TestMoveQueue(t *testing.T) {
 		if err := p.pools.MoveQueue(t.Context(), p.user, p.org.ID, "missing", other.Pool.ID); fault.KindOf(err) != fault.KindNotFound {
 			t.Errorf("the queue of no pool moves: %v", err)
 		}
+		pulls := p.stack("pulls")
+		p.must(p.put(pulls, `{"sourceContext": {"git": {"repoUrl": "https://git.example/a.git", "branch": "main"}}}`))
+		p.createFor(pulls, preview(7)) // whose code nobody has reviewed
+		first := store.AgentPool{ID: p.pool, OrgID: p.org.ID}
+		if n, err := p.pools.QueuedPulls(t.Context(), p.user, first); err != nil || n != 1 {
+			t.Errorf("%d deployments of pull requests stay, %v", n, err)
+		}
 		p.must(p.pools.MoveQueue(t.Context(), p.user, p.org.ID, p.pool, other.Pool.ID))
+		if got := list(deployments.StageQueued, p.pool); got != "pulls#1" {
+			t.Errorf("the first pool still has the queue %q, want that of pull requests", got)
+		}
 		p.must(p.pools.SetDefault(t.Context(), p.org.ID, third.Pool.ID))
 		if got := list(deployments.StageQueued, other.Pool.ID); got != "a#2 b#1" {
 			t.Errorf("the other pool has the queue %q", got)

@@ -173,9 +173,13 @@ func (f *free) take(d store.DeploymentJob, why waiting.Why) string {
 	return ""
 }
 
-// batchRequest is the request for a deployment with the settings of its stack.
+// batchRequest is the request for a deployment with the settings of its stack. A detection of drift changes nothing.
 func batchRequest(op workflow.Operation) workflow.Request {
-	return workflow.Request{Operation: op, Inherit: true, Settings: &workflow.Settings{}}
+	set := &workflow.Settings{}
+	if op == workflow.OperationDetectDrift {
+		set.OnlyDetect()
+	}
+	return workflow.Request{Operation: op, Inherit: true, Settings: set}
 }
 
 // CreateBatch queues a deployment for each of the stacks of an organization, each in its own transaction, and returns what it

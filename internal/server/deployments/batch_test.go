@@ -1,6 +1,7 @@
 package deployments_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -63,6 +64,54 @@ func TestBatch(t *testing.T) {
 		}
 		if got, want := board(deployments.Query{Batch: "other"}), " |  | "; got != want {
 			t.Errorf("another batch: %q", got)
+		}
+	})
+}
+
+// TestBatchOnlyDetects checks that a detection of drift in several stacks changes nothing, whatever their settings say.
+func TestBatchOnlyDetects(t *testing.T) {
+	p := newPlant(t, storetest.SQLite(t), deployments.Options{})
+	st := p.stack("a")
+	p.must(p.put(st, `{"sourceContext": {"git": {"repoUrl": "https://git.example/a.git", "branch": "main"}}, "operationContext": {"options": {"remediateIfDriftDetected": true, "shell": "bash"}}}`))
+	list, err := p.service.CreateBatch(t.Context(), p.user, p.org.ID, []string{st.ID}, workflow.OperationDetectDrift, "batch")
+	if p.must(err); list[0].Refused != nil {
+		t.Fatal(list[0].Refused)
+	}
+	set, err := workflow.ParseSettings([]byte(list[0].Deployment.Configuration))
+	if p.must(err); set.Option().RemediateIfDriftDetected || set.Option().Shell != "bash" {
+		t.Errorf("the options are %+v", set.Option())
+	}
+}
+
+// TestReviewedSettings checks that a patch is stored only over the version that its author has seen.
+func TestReviewedSettings(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		p := newPlant(t, db, deployments.Options{})
+		st := p.stack("a")
+		for version := range int64(2) { // 0 is that of a stack without settings
+			var wait sync.WaitGroup
+			errs := make([]error, 4)
+			for i := range errs {
+				wait.Go(func() {
+					patch := fmt.Sprintf(`{"operationContext": {"preRunCommands": ["%d"]}}`, i)
+					_, errs[i] = p.service.PatchReviewed(t.Context(), p.user, st, []byte(patch), "test", version)
+				})
+			}
+			wait.Wait()
+			stored := 0
+			for _, err := range errs {
+				if err == nil {
+					stored++
+				} else if !errors.Is(err, deployments.ErrSettingsChanged) || fault.KindOf(err) != fault.KindConflict {
+					t.Error(err)
+				}
+			}
+			if set, err := p.service.Settings(t.Context(), st); err != nil || stored != 1 || set.Version != version+1 {
+				t.Errorf("%d patches of version %d are stored; %+v, %v", stored, version, set, err)
+			}
+		}
+		if set, err := p.service.PatchSettings(t.Context(), p.user, st, []byte(`{}`), "test"); err != nil || set.Version != 3 {
+			t.Errorf("a patch of any version: %+v, %v", set, err)
 		}
 	})
 }

@@ -64,19 +64,33 @@ func storedSettings(tx *store.Tx, stackID string) (*workflow.Settings, store.Dep
 
 // ReplaceSettings replaces a stack's settings. source names the kind of client.
 func (s *Service) ReplaceSettings(ctx context.Context, p identity.Principal, st store.Stack, body []byte, source string) (*StoredSettings, error) {
-	return s.changeSettings(ctx, p, st, source, workflow.Ignored(body), func(*workflow.Settings) (*workflow.Settings, error) {
+	return s.changeSettings(ctx, p, st, source, workflow.Ignored(body), nil, func(*workflow.Settings) (*workflow.Settings, error) {
 		return workflow.ParseSettings(body)
 	})
 }
 
 // PatchSettings merges a patch into a stack's settings. It creates the settings if necessary.
 func (s *Service) PatchSettings(ctx context.Context, p identity.Principal, st store.Stack, patch []byte, source string) (*StoredSettings, error) {
-	return s.changeSettings(ctx, p, st, source, workflow.Ignored(patch), func(old *workflow.Settings) (*workflow.Settings, error) {
+	return s.patchSettings(ctx, p, st, patch, source, nil)
+}
+
+// PatchReviewed is [Service.PatchSettings] for a patch of a version of the settings that the caller has read; 0 if there
+// were none. If they have another version by now, it changes nothing and returns [ErrSettingsChanged].
+func (s *Service) PatchReviewed(ctx context.Context, p identity.Principal, st store.Stack, patch []byte, source string, version int64) (*StoredSettings, error) {
+	return s.patchSettings(ctx, p, st, patch, source, &version)
+}
+
+// ErrSettingsChanged means that others have stored settings since the caller read them.
+var ErrSettingsChanged = fault.Conflict("the deployment settings have changed since you read them")
+
+func (s *Service) patchSettings(ctx context.Context, p identity.Principal, st store.Stack, patch []byte, source string, expected *int64) (*StoredSettings, error) {
+	return s.changeSettings(ctx, p, st, source, workflow.Ignored(patch), expected, func(old *workflow.Settings) (*workflow.Settings, error) {
 		return workflow.MergeSettings(old, patch)
 	})
 }
 
-func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st store.Stack, source string, warnings []string,
+// changeSettings stores settings. expected is the version that change is about, or nil if it can be any.
+func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st store.Stack, source string, warnings []string, expected *int64,
 	change func(old *workflow.Settings) (*workflow.Settings, error),
 ) (*StoredSettings, error) {
 	var out *StoredSettings
@@ -85,6 +99,9 @@ func (s *Service) changeSettings(ctx context.Context, p identity.Principal, st s
 		old, row, err := storedSettings(tx, st.ID)
 		if err != nil {
 			return err
+		}
+		if expected != nil && row.Version != *expected {
+			return ErrSettingsChanged
 		}
 		if old != nil {
 			// The audit entry must not name the secrets of earlier versions, which this encrypts again.

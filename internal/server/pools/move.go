@@ -10,7 +10,8 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
-// MoveQueue moves all queued deployments of a pool to another pool of the organization, in several transactions.
+// MoveQueue moves the queued deployments of a pool to another pool of the organization, in several transactions. Those of
+// pull requests stay.
 func (s *Service) MoveQueue(ctx context.Context, p identity.Principal, orgID, fromID, toID string) error {
 	if !p.CanAdminOrg(orgID) {
 		return fault.Forbidden("only administrators of the organization may move queues")
@@ -45,4 +46,13 @@ func (s *Service) MoveQueue(ctx context.Context, p identity.Principal, orgID, fr
 		})
 	}
 	return notFound(err, fromID)
+}
+
+// QueuedPulls returns the number of queued deployments of a pool that [Service.MoveQueue] leaves there.
+func (s *Service) QueuedPulls(ctx context.Context, p identity.Principal, pool store.AgentPool) (int64, error) {
+	if !p.CanReadPools(pool.OrgID) {
+		return 0, errRead
+	}
+	n, err := store.Read(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountQueuedPulls(pool) })
+	return n, fault.While(err, "counting the queued deployments of pull requests")
 }

@@ -112,6 +112,9 @@ func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
 		if g.Agents, err = p.agentsOf(v, s.AgentPool); err != nil {
 			return view.Page{}, err
 		}
+		if err := p.countPulls(v, &g); err != nil {
+			return view.Page{}, err
+		}
 		o.Pools = append(o.Pools, g)
 	}
 	return view.Page{

@@ -22,6 +22,7 @@ type group struct {
 	Now    time.Time
 	Agents []agentRow
 	Others []view.Option // pools to which the queue can be moved
+	Pulls  int64         // queued deployments of pull requests, which stay; read only if the queue can be moved
 }
 
 // agentRow is an agent with its work.
@@ -174,13 +175,32 @@ func (g group) why() (head, text string) {
 	default:
 		head, text = g.lastSeen(), "Start the agent"
 	}
-	if g.Queued > 0 && len(g.Others) > 0 && g.Admin {
+	if g.movable() > 0 {
 		text += ", or move the queue to another pool"
 	}
 	if g.Queued > 0 {
 		text = waits(g.Queued) + " " + text
 	}
 	return head, text + "."
+}
+
+// waitsFor reports whether the queue waits for an agent, and the visitor could move it.
+func (g group) waitsFor() bool { return g.Slots == 0 && g.Queued > 0 && g.Admin && len(g.Others) > 0 }
+
+// movable is the number of deployments that the visitor can move to another pool, because no agent takes them.
+func (g group) movable() int64 {
+	if !g.waitsFor() {
+		return 0
+	}
+	return max(g.Queued-g.Pulls, 0)
+}
+
+// countPulls completes what the visitor can move.
+func (p *pages) countPulls(v *page.Visit, g *group) (err error) {
+	if g.waitsFor() {
+		g.Pulls, err = p.Pools.QueuedPulls(v.Context(), v.Who, g.AgentPool)
+	}
+	return err
 }
 
 // lastSeen says when which agent of a pool was seen last.
@@ -199,6 +219,14 @@ func waits(n int64) string {
 		return "1 deployment waits."
 	}
 	return words.Number(n) + " deployments wait."
+}
+
+// staying says how many deployments do not move with the queue.
+func staying(pulls int64) string {
+	if pulls == 1 {
+		return "1 deployment of a pull request stays."
+	}
+	return words.Number(pulls) + " deployments of pull requests stay."
 }
 
 // since is the time at which a job was handed out or started.

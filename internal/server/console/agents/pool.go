@@ -75,6 +75,9 @@ func (p *pages) load(v *page.Visit, id string) (detail, error) {
 	if d.Agents, err = p.agentsOf(v, d.AgentPool); err != nil {
 		return d, err
 	}
+	if err := p.countPulls(v, &d.group); err != nil {
+		return d, err
+	}
 	d.page(v.Query("after"))
 	queue, err := p.Deployments.Page(ctx, v.Who, v.Org.ID, deployments.Query{Stage: deployments.StageQueued, PoolID: id, Limit: shownQueue})
 	if err != nil {

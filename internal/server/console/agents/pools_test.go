@@ -58,11 +58,22 @@ func TestPools(t *testing.T) {
 	)
 	s.API(http.MethodPost, "/api/stacks/acme/web/dev/deployments", map[string]any{"operation": "preview", "agentPoolID": gpu}, nil)
 	b := s.SignIn()
+	gpuPath := "/acme/-/pools/" + gpu
+	if got := plain(b.Get(gpuPath).Body); !strings.Contains(got, "Its 1 queued deployment will wait") || strings.Contains(got, "of a pull request stays") {
+		t.Errorf("a queue without pull requests: %s", got)
+	}
+	// The deployment of a pull request does not move with the queue.
+	s.Stack("web", "pull")
+	var pull struct{ ID string }
+	s.API(http.MethodPost, "/api/stacks/acme/web/pull/deployments", map[string]any{"operation": "preview", "agentPoolID": gpu}, &pull)
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		return tx.InsertCheckout(store.VCSCheckout{DeploymentID: pull.ID, Pull: 7})
+	}))
 	list := b.Get("/acme/-/pools")
 	text := plain(list.Body)
 	for _, want := range []string{
-		"Agents 2 pools, 2 online", "eu default", "0 busy, 2 free", "host-free free", "takes no jobs", "host-gone offline", "gpu no agent online", "none online 1 queued",
-		"gpu-1 was last seen 41 min ago. 1 deployment waits. Start the agent, or move the queue to another pool.", "Its 1 queued deployment will wait for the other pool.", "eu (2 online)",
+		"Agents 2 pools, 2 online", "eu default", "0 busy, 2 free", "host-free free", "takes no jobs", "host-gone offline", "gpu no agent online", "none online 2 queued",
+		"gpu-1 was last seen 41 min ago. 2 deployments wait. Start the agent, or move the queue to another pool.", "Its 1 queued deployment will wait for the other pool.", "1 deployment of a pull request stays.", "eu (2 online)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the list lacks %q: %s", want, text)
@@ -101,6 +112,9 @@ func TestPools(t *testing.T) {
 	}
 	if got := plain(b.Get("/acme/-/pools/" + eu).Body); !strings.Contains(got, "1 queued, the oldest for") || !strings.Contains(got, "web/ dev #1") {
 		t.Errorf("the pool to which the queue moved: %s", got)
+	}
+	if got := plain(b.Get(gpuPath).Body); !strings.Contains(got, "1 deployment waits. Start the agent.") || strings.Contains(got, "Move the queue") {
+		t.Errorf("a pool of which only pull requests wait: %s", got)
 	}
 }
 

@@ -65,6 +65,8 @@ type entered struct {
 	Ref, Pool, Confirmed       string
 	Repository, Branch, Folder string // of the first deployment
 	Set                        []string
+	// Check reports that a detection changes nothing, whatever the settings of the stack say.
+	Check bool
 }
 
 // option is an option of operations.
@@ -111,6 +113,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 func enteredIn(get func(string) string) entered {
 	return entered{
 		Ref: get("ref"), Pool: get("pool"), Confirmed: get("confirm"), Repository: get("repository"), Branch: get("branch"), Folder: get("folder"),
+		Check: get("check") != "",
 	}
 }
 
@@ -280,6 +283,9 @@ func (f form) request() workflow.Request {
 			*o.of(given) = &on
 		}
 		set.OperationContext = &workflow.OperationContext{Options: given}
+	}
+	if f.Check && f.Operation == workflow.OperationDetectDrift {
+		set.OnlyDetect()
 	}
 	return workflow.Request{Operation: f.Operation, Inherit: true, Settings: set}
 }

@@ -268,6 +268,31 @@ func TestConfirmation(t *testing.T) {
 	}
 }
 
+// TestCheckOnlyDetects checks that a check changes nothing, whatever the settings of the stack say.
+func TestCheckOnlyDetects(t *testing.T) {
+	f := newFixture(t, nil)
+	f.configure()
+	f.API(http.MethodPost, "/api/stacks"+stackPath+"/deployments/settings", m{"operationContext": m{"options": m{"remediateIfDriftDetected": true}}}, nil)
+	_, button, _ := strings.Cut(f.browser.Get(stackPath+"/drift").Body, `action="`+stackPath+`/deploy"`)
+	sent := url.Values{"operation": {"detect-drift"}}
+	for _, field := range regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)"`).FindAllStringSubmatch(strings.SplitN(button, "</form>", 2)[0], -1) {
+		sent.Set(field[1], field[2])
+	}
+	for _, form := range []url.Values{sent, {"operation": {"detect-drift"}}} {
+		p := f.browser.Post(stackPath+"/deploy", form)
+		job := f.Claim(f.pool, p.Location())
+		remediates := must.Get(job.Definition(t.Context()))(t).Deployment.Options.RemediateIfDriftDetected
+		if remediates != (len(form) == 1) { // the form itself keeps the option of the stack
+			t.Errorf("the form %v makes a deployment that remediates: %t", form, remediates)
+		}
+		job.Finish(protocol.ResultRequest{Status: workflow.StatusSucceeded})
+	}
+	sent.Set("pool", "missing")
+	if p := f.browser.Post(stackPath+"/deploy", sent); p.Status != http.StatusUnprocessableEntity || !p.Contains(`name="check" value="1"`) {
+		t.Errorf("after an error, status %d, and the form forgets that it only checks: %s", p.Status, p.Body)
+	}
+}
+
 // TestStates shows why a check or a decision is not possible, and that names and values stay text.
 func TestStates(t *testing.T) {
 	f := newFixture(t, nil)

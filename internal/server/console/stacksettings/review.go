@@ -1,11 +1,12 @@
 package stacksettings
 
 import (
+	"errors"
 	"strconv"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
-	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/deployments"
 )
 
 // sourceConsole is the source of settings that this page stored.
@@ -69,24 +70,24 @@ func (p *pages) send(name string) func(v *page.Visit) (page.Answer, error) {
 // save stores what a review showed.
 func (p *pages) save(v *page.Visit) (page.Answer, error) {
 	at := p.part(v.Form("part"))
-	d, _, _, err := p.begin(v)
+	version, err := strconv.ParseInt(v.Form("version"), 10, 64)
 	if err != nil {
-		return page.Answer{}, err
-	}
-	version := int64(0)
-	if d.Stale || v.Form("version") == "" {
-		err = fault.Conflict("The settings have changed since you opened the page. Your values are still here: review them again.")
+		err = deployments.ErrSettingsChanged
 	} else {
-		stored, failed := p.Deployments.PatchSettings(v.Context(), v.Who, v.Stack, []byte(v.Form("patch")), sourceConsole)
+		stored, failed := p.Deployments.PatchReviewed(v.Context(), v.Who, v.Stack, []byte(v.Form("patch")), sourceConsole, version)
 		if err = failed; err == nil {
-			version = stored.Version
+			return page.See(at.path(v) + "?" + savedVersion + "=" + strconv.FormatInt(stored.Version, 10)), nil
 		}
-	}
-	if err == nil {
-		return page.See(at.path(v) + "?" + savedVersion + "=" + strconv.FormatInt(version, 10)), nil
 	}
 	text, ok := page.Correctable(err)
 	if !ok {
+		return page.Answer{}, err
+	}
+	if errors.Is(err, deployments.ErrSettingsChanged) {
+		text = "The settings have changed since you opened the page. Your values are still here: review them again."
+	}
+	d, _, _, err := p.begin(v)
+	if err != nil {
 		return page.Answer{}, err
 	}
 	d.apply([]byte(v.Form("patch")))
