@@ -48,9 +48,15 @@ type driftPlan struct {
 }
 
 // runUpdate runs an update with a token. It sends a summary unless changes is "lost".
-func (l *lab) runUpdate(stack, kind, auth string, preview bool, changes, status string) string {
+// The client reports the named flags.
+func (l *lab) runUpdate(stack, kind, auth string, preview bool, changes, status string, flags ...string) string {
 	l.t.Helper()
-	prog := program()
+	prog, environment := program(), map[string]string{}
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		environment[name] = value
+	}
+	prog["metadata"] = map[string]any{"message": "hi", "environment": environment}
 	prog["options"] = map[string]any{"dryRun": preview}
 	var made struct{ UpdateID string }
 	l.send(call{Method: "POST", Path: stack + "/" + kind, Body: prog, Auth: auth}).want(200, &made)
@@ -317,6 +323,32 @@ func TestDriftRuns(t *testing.T) {
 		l.do("GET", stack+"/drift/runs/none", nil).want(404, nil).says("Drift run not found")
 		l.do("GET", stack+"/drift/runs/"+url.PathEscape("%' OR 1=1"), nil).want(404, nil)
 		l.do("GET", "/api/stacks/acme/proj/other/drift/runs/"+first, nil).want(404, nil)
+	})
+}
+
+// TestDriftOfTargets checks that a refresh of only some resources does not end drift, and that a detection of some
+// does not replace one of all.
+func TestDriftOfTargets(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		stack := strings.TrimSuffix(l.deployable("dev"), "/deployments")
+		l.runUpdate(stack, "refresh", "", true, `{"update":2}`, "succeeded", "pulumi.flag.target-dependents=false")
+		for _, flag := range []string{
+			"pulumi.flag.target=set", "pulumi.flag.exclude=set", "pulumi.flag.target-replace=set",
+			"pulumi.flag.target-dependents=true", "pulumi.flag.exclude-dependents=true", "pulumi.env.PULUMI_OPTION_TARGET=set",
+		} {
+			l.runUpdate(stack, "refresh", "", true, `{"same":1}`, "succeeded", flag)
+			if got := l.driftStatus(stack); !got.DriftDetected {
+				t.Errorf("after a detection with %s: %+v", flag, got)
+			}
+			l.runUpdate(stack, "refresh", "", false, `{"update":1}`, "succeeded", flag)
+			if got := l.driftStatus(stack); !got.DriftDetected {
+				t.Errorf("after a refresh with %s: %+v", flag, got)
+			}
+		}
+		l.runUpdate(stack, "refresh", "", false, `{"update":1}`, "succeeded", "pulumi.flag.yes=true", "pulumi.flag.target-dependents=false")
+		if got := l.driftStatus(stack); got.DriftDetected {
+			t.Errorf("after a refresh of all resources: %+v", got)
+		}
 	})
 }
 

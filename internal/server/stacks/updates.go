@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/audit"
@@ -58,6 +60,21 @@ type Metadata struct {
 func (p Program) dryRun() bool {
 	var b bool
 	return json.Unmarshal(p.Options["dryRun"], &b) == nil && b
+}
+
+// targetFlags are the flags of pulumi that restrict an update to some resources.
+var targetFlags = []string{"target", "target-dependents", "target-replace", "exclude", "exclude-dependents"}
+
+// targeted reports whether an update was started with such a flag, or with the variable that stands for it. The client
+// reports what is set as "set", or as "true" or "false", but not which resources it names.
+func (p Program) targeted() bool {
+	set := func(name string) bool {
+		v := p.Metadata.Environment[name]
+		return v != "" && v != "false"
+	}
+	return slices.ContainsFunc(targetFlags, func(name string) bool {
+		return set("pulumi.flag."+name) || set("pulumi.env.PULUMI_OPTION_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
+	})
 }
 
 // maxProgram is the maximum size of an update's program in bytes. The largest part is the stack
@@ -135,6 +152,7 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 	u := store.Update{
 		ID: identity.NewID(), StackID: st.ID, Kind: string(kind), Preview: kind == KindPreview || prog.dryRun(),
 		Status: string(NotStarted), RequestedBy: p.User.ID, Message: termtext.OneLine(prog.Metadata.Message, store.MaxRunMessage),
+		Targeted: prog.targeted(),
 	}
 	if p.Kind == identity.KindOrg {
 		u.TokenID = p.TokenID

@@ -74,20 +74,29 @@ func (tx *Tx) DriftRunning(stackID string) (bool, error) {
 	return n > 0, err
 }
 
-// LatestDetection returns the newest preview of a refresh of a stack whose result is known, or
-// [ErrNotFound].
-func (tx *Tx) LatestDetection(stackID string) (Update, error) {
-	return updates.One(tx.Tx, `WHERE stack_id = $1 AND kind = 'refresh' AND preview = 1
-		AND status = 'succeeded' AND resource_changes <> '' ORDER BY created_at DESC, id LIMIT 1`, stackID)
+// DriftOf returns the newest detection of a stack, and the first update after it that ended the drift that it found.
+// Each is nil if there is none.
+func (tx *Tx) DriftOf(stackID string) (detection, decided *Update, err error) {
+	latest, err := updates.One(tx.Tx, "WHERE updates.stack_id = $1 AND "+detects+" ORDER BY updates.created_at DESC, updates.id LIMIT 1", stackID)
+	if err != nil {
+		return nil, nil, IgnoreMissing(err)
+	}
+	if !Drifted(latest.ResourceChanges) {
+		return &latest, nil, nil
+	}
+	first, err := updates.One(tx.Tx, "WHERE updates.stack_id = $1 AND updates.created_at > $2 AND "+decidesDrift+
+		" ORDER BY updates.created_at, updates.id LIMIT 1", stackID, latest.CreatedAt)
+	if err != nil {
+		return &latest, nil, IgnoreMissing(err)
+	}
+	return &latest, &first, nil
 }
+
+// detects selects the detections that say whether a stack has drift: previews of a refresh of all resources, whose
+// result is known.
+const detects = `updates.kind = 'refresh' AND updates.preview = 1 AND updates.status = 'succeeded' AND updates.resource_changes <> '' AND updates.targeted = 0`
 
 // decidesDrift selects the updates after which a stack's resources are as its state: of deployments that put back what
-// is declared, and refreshes, which write what they find to the state.
-const decidesDrift = `updates.preview = 0 AND updates.status = 'succeeded' AND (updates.kind = 'refresh' OR updates.kind = 'update'
+// is declared, and refreshes, which write what they find to the state. Those of only some resources leave other drift.
+const decidesDrift = `updates.preview = 0 AND updates.status = 'succeeded' AND updates.targeted = 0 AND (updates.kind = 'refresh' OR updates.kind = 'update'
 	AND EXISTS (SELECT 1 FROM deployments d WHERE d.id = updates.deployment_id AND d.` + driftDeployment + `))`
-
-// DriftDecided returns the first update after a detection that ended the drift, or [ErrNotFound].
-func (tx *Tx) DriftDecided(detection Update) (Update, error) {
-	return updates.One(tx.Tx, "WHERE updates.stack_id = $1 AND updates.created_at > $2 AND "+decidesDrift+" ORDER BY updates.created_at, updates.id LIMIT 1",
-		detection.StackID, detection.CreatedAt)
-}

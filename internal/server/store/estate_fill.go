@@ -15,12 +15,12 @@ import (
 // fillEstate replaces the rows of the stacks that a condition on the table stacks selects by what the tables of runs,
 // tags and queues contain. The engines differ in two functions.
 func fillEstate(postgres bool, where string) string {
-	list, drifted := "GROUP_CONCAT", "json_each(u.resource_changes) c WHERE c.key NOT IN (%s) AND c.value > 0"
+	list, drifted := "GROUP_CONCAT", "json_each(updates.resource_changes) c WHERE c.key NOT IN (%s) AND c.value > 0"
 	if postgres {
-		list, drifted = "STRING_AGG", "json_each_text(CASE WHEN u.resource_changes LIKE '{%%' THEN CAST(u.resource_changes AS JSON) END) c WHERE c.key NOT IN (%s) AND CAST(c.value AS BIGINT) > 0"
+		list, drifted = "STRING_AGG", "json_each_text(CASE WHEN updates.resource_changes LIKE '{%%' THEN CAST(updates.resource_changes AS JSON) END) c WHERE c.key NOT IN (%s) AND CAST(c.value AS BIGINT) > 0"
 	}
 	drifted = "EXISTS (SELECT 1 FROM " + fmt.Sprintf(drifted, "'"+strings.Join(unchanging, "', '")+"'") + ")"
-	return strings.NewReplacer("LIST(", list+"(", "DRIFTED", drifted, "WRITING", writingOperations, "DECIDES", decidesDrift, "WHERE SELECTED", where).Replace(fillStatement)
+	return strings.NewReplacer("LIST(", list+"(", "DRIFTED", drifted, "WRITING", writingOperations, "DETECTS", detects, "DECIDES", decidesDrift, "WHERE SELECTED", where).Replace(fillStatement)
 }
 
 const fillStatement = `WITH picked AS (SELECT id, org_id, project, name, version, resource_count, active_update FROM stacks WHERE SELECTED),
@@ -53,10 +53,9 @@ newest AS (
 	FROM written WHERE result <> 'drift'
 ),
 detections AS (
-	SELECT u.stack_id, u.created_at, u.finished_at, u.resource_changes, CASE WHEN DRIFTED THEN 1 ELSE 0 END AS drifted,
-		ROW_NUMBER() OVER (PARTITION BY u.stack_id ORDER BY u.created_at DESC, u.id) AS n
-	FROM picked p JOIN updates u ON u.stack_id = p.id
-	WHERE u.kind = 'refresh' AND u.preview = 1 AND u.status = 'succeeded' AND u.resource_changes <> ''
+	SELECT updates.stack_id, updates.created_at, updates.finished_at, updates.resource_changes, CASE WHEN DRIFTED THEN 1 ELSE 0 END AS drifted,
+		ROW_NUMBER() OVER (PARTITION BY updates.stack_id ORDER BY updates.created_at DESC, updates.id) AS n
+	FROM picked p JOIN updates ON updates.stack_id = p.id WHERE DETECTS
 ),
 described AS (
 	SELECT t.stack_id, LIST(LOWER(t.name || ':' || t.value), '
@@ -73,7 +72,9 @@ SELECT p.id, p.org_id, p.project, p.name, p.version, COALESCE(q.last_version, 0)
 	COALESCE(l.started_at, 0) AS last_started_at, COALESCE(l.ended_at, 0) AS last_ended_at,
 	CASE WHEN x.stack_id IS NULL THEN '' WHEN x.drifted = 0 OR EXISTS (SELECT 1 FROM updates
 			WHERE updates.stack_id = p.id AND updates.created_at > x.created_at AND DECIDES) THEN 'none' ELSE 'found' END AS drift,
-	COALESCE(x.finished_at, 0) AS drift_at, COALESCE(x.resource_changes, '') AS drift_changes,
+	COALESCE(CASE WHEN x.drifted = 1 THEN (SELECT updates.finished_at FROM updates
+			WHERE updates.stack_id = p.id AND updates.created_at > x.created_at AND DECIDES ORDER BY updates.created_at, updates.id LIMIT 1) END,
+		x.finished_at, 0) AS drift_at, COALESCE(x.resource_changes, '') AS drift_changes,
 	COALESCE(e.runs, '') AS runs,
 	COALESCE(g.tags, '') AS tags,
 	COALESCE((SELECT t.value FROM stack_tags t WHERE t.stack_id = p.id AND t.name = 'owner'), '') AS owner,
@@ -119,7 +120,9 @@ func addEstate(ctx context.Context, tx *sql.Tx, postgres bool) error {
 			return fmt.Errorf("marking deployments that found drift: %w", err)
 		}
 	}
-	if _, err := tx.ExecContext(ctx, fillEstate(postgres, "WHERE id <> ''")); err != nil {
+	// A later migration adds the column.
+	fill := strings.ReplaceAll(fillEstate(postgres, "WHERE id <> ''"), "updates.targeted", "0")
+	if _, err := tx.ExecContext(ctx, fill); err != nil {
 		return fmt.Errorf("adding what lists show of stacks: %w", err)
 	}
 	return nil

@@ -167,8 +167,6 @@ func (l *lives) fill() {
 	})
 }
 
-var ignoreLast = cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".DriftAt" }, cmp.Ignore())
-
 // TestEstate follows stacks through runs of all kinds.
 func TestEstate(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
@@ -271,7 +269,7 @@ func TestEstateOfEarlierVersions(t *testing.T) {
 		db = open()
 		t.Cleanup(func() { must.OK(t, db.Close()) })
 		l.db = db
-		if diff := cmp.Diff(want, read(), ignoreLast); diff != "" {
+		if diff := cmp.Diff(want, read()); diff != "" {
 			t.Errorf("after the upgrade (-want +got):\n%s", diff)
 		}
 		if n := must.Get(db.RepairEstate(t.Context()))(t); n != 0 {
@@ -292,7 +290,7 @@ func TestEstateOfEarlierVersions(t *testing.T) {
 		if n := must.Get(db.RepairEstate(t.Context()))(t); n != 4 {
 			t.Errorf("%d rows are repaired, want 4", n)
 		}
-		if diff := cmp.Diff(want, read(), ignoreLast); diff != "" {
+		if diff := cmp.Diff(want, read()); diff != "" {
 			t.Errorf("after the repair (-want +got):\n%s", diff)
 		}
 	})

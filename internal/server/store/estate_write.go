@@ -54,11 +54,13 @@ func (tx *Tx) updateStarted(u Update) error {
 
 // updateFinished records in a stack's row how an update has ended. That of a deployment is a part of its run.
 func (tx *Tx) updateFinished(u Update) error {
-	if u.Preview {
-		return tx.driftDetected(u)
+	if u.Status == updateSucceeded && (u.Kind == kindRefresh || u.Kind == kindUpdate && !u.Preview && u.DeploymentID != "") {
+		if err := tx.driftChanged(u.StackID); err != nil {
+			return err
+		}
 	}
-	if err := tx.driftDecided(u); err != nil || u.DeploymentID != "" {
-		return err
+	if u.Preview || u.DeploymentID != "" {
+		return nil
 	}
 	result := resultOf(u.Status)
 	return tx.changeEstate(u.StackID, func(e *Estate) {
@@ -80,38 +82,19 @@ func resultOf(status string) RunResult {
 	}
 }
 
-// driftDetected records the result of a detection: a preview of a refresh that has succeeded. Without pulumi's
-// summary it is unknown.
-func (tx *Tx) driftDetected(u Update) error {
-	if u.Kind != kindRefresh || !u.Preview || u.Status != updateSucceeded || u.ResourceChanges == "" {
-		return nil
+// driftChanged records whether a stack has drift, after an update that may have found or ended some.
+func (tx *Tx) driftChanged(stackID string) error {
+	detection, decided, err := tx.DriftOf(stackID)
+	if err != nil || detection == nil {
+		return err
 	}
-	return tx.changeEstate(u.StackID, func(e *Estate) {
-		if u.FinishedAt.Before(e.DriftAt) {
-			return
-		}
-		e.Drift, e.DriftAt, e.DriftChanges = NoDrift, u.FinishedAt, u.ResourceChanges
-		if Drifted(u.ResourceChanges) {
+	return tx.changeEstate(stackID, func(e *Estate) {
+		e.Drift, e.DriftAt, e.DriftChanges = NoDrift, detection.FinishedAt, detection.ResourceChanges
+		switch {
+		case decided != nil:
+			e.DriftAt = decided.FinishedAt
+		case Drifted(detection.ResourceChanges):
 			e.Drift = DriftFound
-		}
-	})
-}
-
-// driftDecided records that found drift is gone: a deployment has put back what is declared, or a refresh has written
-// what it found to the state.
-func (tx *Tx) driftDecided(u Update) error {
-	if u.Status != updateSucceeded || u.Kind != kindRefresh && (u.Kind != kindUpdate || u.DeploymentID == "") {
-		return nil
-	}
-	if u.Kind == kindUpdate {
-		d, err := tx.runOf(u.DeploymentID)
-		if err != nil || d.Operation != workflow.OperationDetectDrift && d.Operation != workflow.OperationRemediateDrift {
-			return err
-		}
-	}
-	return tx.changeEstate(u.StackID, func(e *Estate) {
-		if e.Drift == DriftFound {
-			e.Drift, e.DriftAt = NoDrift, u.FinishedAt
 		}
 	})
 }

@@ -39,6 +39,7 @@ type Update struct {
 	CheckpointSequence int64
 	TokenID            string // organization or team token that created the update; "" for other callers
 	Message            string // what the client says about it, in one line and cut off
+	Targeted           bool   // the client has named the only resources to work on, or some to leave out
 	OrgID              string `db:"-" read:"(SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)"` // of the stack
 }
 
@@ -104,7 +105,7 @@ func (tx *Tx) SetResourceChanges(id, changes string) error {
 	if err != nil {
 		return IgnoreMissing(err)
 	}
-	return tx.driftDetected(u)
+	return tx.driftChanged(u.StackID)
 }
 
 // FinishUpdate writes the fields of an update that change when it ends.

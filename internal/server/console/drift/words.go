@@ -68,7 +68,7 @@ func (m model) byRun() (text string) {
 // notThere returns the time of the last check before the drift that found none, or zero.
 func (m model) notThere() time.Time {
 	for _, r := range m.Runs {
-		if r.Known && !r.Detected && r.Detect != nil && m.Detection != nil && r.Detect.CreatedAt.Before(m.Detection.CreatedAt) {
+		if r.Known && !r.Detected && r.Detect != nil && !r.Detect.Targeted && m.Detection != nil && r.Detect.CreatedAt.Before(m.Detection.CreatedAt) {
 			return r.Detect.FinishedAt
 		}
 	}

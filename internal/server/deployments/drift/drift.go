@@ -26,10 +26,10 @@ type Run struct {
 
 // Status is what the drift runs of a stack found.
 type Status struct {
-	// Detected reports that the newest detection with a result found drift, and that neither a deployment
-	// has put back what is declared nor a refresh has stored what it found since.
+	// Detected reports that the newest detection found drift, and that neither a deployment has put back what
+	// is declared nor a refresh has stored what it found since. Runs on only some resources do not count.
 	Detected bool
-	// Detection is the newest detection with a result; nil if none exists.
+	// Detection is the newest detection with a result for all resources; nil if none exists.
 	Detection *store.Update
 	// Decided is the update after the detection that ended the drift; nil if none did.
 	Decided *store.Update
@@ -106,22 +106,8 @@ func (s *Service) Status(ctx context.Context, st store.Stack) (Status, error) {
 		if out.Running, err = tx.DriftRunning(st.ID); err != nil {
 			return out, err
 		}
-		latest, err := tx.LatestDetection(st.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			return out, nil
-		}
-		if err != nil {
-			return out, err
-		}
-		if out.Detection = &latest; !found(latest) {
-			return out, nil
-		}
-		decided, err := tx.DriftDecided(latest)
-		if errors.Is(err, store.ErrNotFound) {
-			out.Detected = true
-			return out, nil
-		}
-		out.Decided = &decided
+		out.Detection, out.Decided, err = tx.DriftOf(st.ID)
+		out.Detected = out.Detection != nil && out.Decided == nil && found(*out.Detection)
 		return out, err
 	})
 }
