@@ -128,7 +128,7 @@ func (s *Service) prospect(ctx context.Context, tx *store.Tx, p identity.Princip
 	}
 	row, err := tx.EstateRow(t.StackID, "")
 	if err != nil {
-		return d, store.IgnoreMissing(err)
+		return d, err
 	}
 	if row.HeldBy != "" && row.LastDeployment == 0 && op.Changes() {
 		return d, fault.Conflict("a client outside of the server's deployments holds the stack; a deployment that starts before that ends fails")

@@ -29,7 +29,7 @@ func Words(expression string) string {
 
 // clockWords returns the times of a day in words: those that begin with "at" are single times.
 func clockWords(minute, hour string) string {
-	if n, ok := step(minute); ok && hour == "*" {
+	if n, ok := step(minute, 60); ok && hour == "*" {
 		if n == 1 {
 			return "every minute"
 		}
@@ -39,7 +39,7 @@ func clockWords(minute, hour string) string {
 	if !ok {
 		return ""
 	}
-	if n, ok := step(hour); ok {
+	if n, ok := step(hour, 24); ok {
 		if n == 1 {
 			return fmt.Sprintf("every hour at :%02d", m)
 		}
@@ -105,7 +105,8 @@ func weekdayName(text string) (string, bool) {
 }
 
 // step returns n for "*/n", and 1 for "*".
-func step(text string) (int, bool) {
+// step returns the time between two runs, in units of which all has a number. Other steps are of different lengths.
+func step(text string, all int) (int, bool) {
 	if text == "*" {
 		return 1, true
 	}
@@ -113,8 +114,8 @@ func step(text string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	n, ok := number(rest, 59)
-	return n, ok && n > 0
+	n, ok := number(rest, all-1)
+	return n, ok && n > 0 && all%n == 0
 }
 
 func number(text string, most int) (int, bool) {

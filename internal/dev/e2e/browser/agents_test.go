@@ -87,6 +87,7 @@ func TestAgents(t *testing.T) {
 	tb.looks(path+"/"+pools["gpu"], "pool-gpu")
 	tb.looks(path+"/"+pools["default"]+"/agents/"+running.AgentID, "agent")
 	tb.looks(path+"/"+pools["default"]+"/agents/"+url.PathEscape(hostile+"\u202e"), "agent-hostile")
+	must.Get(running.Heartbeat(t.Context(), protocol.PhaseRunning))(t) // the job is not lost on a slow machine
 
 	// The queue of a pool moves to another one, whose open page shows it.
 	other := newTab(t, w.URL)

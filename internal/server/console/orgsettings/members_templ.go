@@ -484,7 +484,7 @@ func memberRow(m membersModel, u identity.ListedMember) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-		} else if u.UserID == m.Self && m.Administrators == 1 && u.Role == identity.RoleAdmin {
+		} else if u.UserID == m.Self && m.Administrators == 1 && m.Words == "" && u.Role == identity.RoleAdmin {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<span title=\"The last administrator keeps the role\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -194,11 +195,17 @@ func (s *Site) numbers(v *Visit) (view.Numbers, error) {
 	return s.opts.Numbers(v.Context(), v.Who, org)
 }
 
-// kept returns the values of a form in the order of their names.
+// secretInput finds the names of inputs for secrets, and the values of variables, which can be secret.
+var secretInput = regexp.MustCompile(`secret|token|pass|key|^value$`)
+
+// kept returns the values of a form in the order of their names, or nothing if one of them can be a secret.
 func kept(form url.Values) []view.Option {
 	var out []view.Option
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		for _, value := range form[name] {
+			if value != "" && secretInput.MatchString(name) {
+				return nil
+			}
 			out = append(out, view.Option{Value: name, Text: value})
 		}
 	}

@@ -11,6 +11,9 @@ type About struct{ Word, Field, Label string }
 
 // Beside puts a problem beside the field that it is about: that of the first word that it contains.
 func Beside(problem string, words ...About) Wrong {
+	if problem == "" {
+		return nil
+	}
 	for _, w := range words {
 		if !strings.Contains(problem, w.Word) {
 			continue
@@ -19,9 +22,6 @@ func Beside(problem string, words ...About) Wrong {
 			problem = strings.ReplaceAll(problem, w.Word, w.Label)
 		}
 		return Wrong{w.Field: problem}
-	}
-	if problem == "" {
-		return nil
 	}
 	return Wrong{"": problem}
 }

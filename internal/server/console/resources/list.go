@@ -121,7 +121,7 @@ func (m *model) byType(show []bool) {
 		g.lost = append(g.lost, urn)
 	}
 	slices.SortFunc(groups, func(a, b *group) int {
-		return cmp.Or(cmp.Compare(len(b.places), len(a.places)), cmp.Compare(a.kind, b.kind))
+		return cmp.Or(cmp.Compare(min(1, len(b.lost)), min(1, len(a.lost))), cmp.Compare(len(b.places), len(a.places)), cmp.Compare(a.kind, b.kind))
 	})
 	open := m.open()
 	hidden := 0
@@ -194,6 +194,9 @@ func (m *model) tree(show []bool) {
 		}
 		places[key] = i
 		rows[i] = changes.Row{URN: key, Parent: r.Parent}
+	}
+	for _, urn := range m.lost() {
+		m.entries = append(m.entries, entry{Place: -1, URN: urn})
 	}
 	nodes := changes.Tree{Rows: rows}.Ordered(func(r changes.Row) bool { return show[places[r.URN]] })
 	for i, n := range nodes {

@@ -210,10 +210,14 @@ func (s *panel) link(place int) string {
 	return s.With("urn", r.URN, "old", old) + "#res"
 }
 
-// tab is a part of the panel.
+// tabs are the parts of the panel.
 func (s *panel) tabs() []view.Tab {
+	old := ""
+	if s.Resource.Delete {
+		old = "1"
+	}
 	one := func(text, part string, n int) view.Tab {
-		t := view.Tab{Text: text, Href: s.With("part", part, "urn", s.Resource.URN) + "#res", Current: s.Part == part}
+		t := view.Tab{Text: text, Href: s.With("part", part, "urn", s.Resource.URN, "old", old) + "#res", Current: s.Part == part}
 		if n >= 0 {
 			t.Count = words.Number(n)
 		}

@@ -1,7 +1,6 @@
 package stacksettings
 
 import (
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/words"
 )
 
 // permissions are the permissions that users can have on a stack.
@@ -117,7 +117,7 @@ func (p *pages) names(v *page.Visit) ([]view.Option, error) {
 	teams, err := p.Identity.Teams(v.Context(), v.Who, v.Org.ID)
 	var out []view.Option
 	for _, t := range teams[:min(len(teams), suggested)] {
-		out = append(out, view.Option{Value: teamPrefix + t.Name, Text: "team, " + strconv.Itoa(len(t.Members)) + " members"})
+		out = append(out, view.Option{Value: teamPrefix + t.Name, Text: "team, " + words.Count(len(t.Members), "member")})
 	}
 	for _, m := range members {
 		out = append(out, view.Option{Value: m.Login, Text: m.Name})
@@ -125,11 +125,12 @@ func (p *pages) names(v *page.Visit) ([]view.Option, error) {
 	return out, err
 }
 
-// removed returns the rule that the query names, if it no longer exists.
+// removed returns the rule that the form has removed. Only an answer to a form offers to undo that: a link could name a rule
+// that never existed, and the click would make it.
 func (m accessModel) removed(v *page.Visit) *rule {
-	n, err := strconv.ParseInt(v.Query("was"), 10, 64)
-	r := rule{Kind: "user", Subject: v.Query("user"), Permission: store.Permission(n)}
-	if team := v.Query("team"); team != "" {
+	n, err := strconv.ParseInt(v.Form("was"), 10, 64)
+	r := rule{Kind: "user", Subject: v.Form("user"), Permission: store.Permission(n)}
+	if team := v.Form("team"); team != "" {
 		r.Kind, r.Subject = "team", team
 	}
 	if err != nil || !m.Manage || r.Subject == "" || permissionName(r.Permission) == "none" ||
@@ -161,11 +162,11 @@ func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {
 	default:
 		err = fault.Invalid("Name a user or a team.")
 	}
-	back := path(v.Stack, "access")
-	if to == store.NoPermission && v.Form("was") != "" {
-		back += "?" + url.Values{"user": {user}, "team": {team}, "was": {v.Form("was")}}.Encode()
+	if err == nil && to == store.NoPermission && v.Form("was") != "" {
+		shown, err := p.accessPage(v, accessForm{}, "")
+		return page.Once(shown), err
 	}
-	return page.Changed(v, err, back, func(v *page.Visit, problem string) (view.Page, error) {
+	return page.Changed(v, err, path(v.Stack, "access"), func(v *page.Visit, problem string) (view.Page, error) {
 		if v.Form("user")+v.Form("team") == "" { // the form that gives a permission
 			form.Problem, problem = problem, ""
 		}

@@ -55,7 +55,7 @@ func accessList(m accessModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = undo("Removed the permission of "+m.Removed.Subject+".").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = undo("Removed the permission "+permissionName(m.Removed.Permission)+" of "+m.Removed.Subject+".").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -63,7 +63,7 @@ func (p *pages) schedulesPage(v *page.Visit, form scheduleForm, problem string) 
 	if m.Outcomes, err = p.Triggers.Outcomes(v.Context(), list); err != nil {
 		return view.Page{}, err
 	}
-	if at := slices.IndexFunc(list, func(c store.Schedule) bool { return c.Paused && c.ID == v.Query("paused") }); at >= 0 {
+	if at := slices.IndexFunc(list, func(c store.Schedule) bool { return c.Paused && c.ID == v.Query("paused") }); at >= 0 && m.Operate {
 		m.Paused = &list[at]
 	}
 	return p.settingsPage(v, "schedules", problem, scheduleList(m), nil)
@@ -75,6 +75,15 @@ func when(c store.Schedule) string {
 		return "once, " + c.OnceAt.UTC().Format("2 Jan 2006 15:04")
 	}
 	return cmp.Or(triggers.Words(c.Cron), c.Cron)
+}
+
+// exactly says when a schedule is due, in words and as it is stored.
+func exactly(c store.Schedule) string {
+	text := when(c) + " UTC"
+	if triggers.Words(c.Cron) != "" {
+		text += " (" + c.Cron + ")"
+	}
+	return text
 }
 
 // next lists the next times of a schedule.
