@@ -203,7 +203,7 @@ func kept(form url.Values) []view.Option {
 	var out []view.Option
 	for _, name := range slices.Sorted(maps.Keys(form)) {
 		for _, value := range form[name] {
-			if value != "" && secretInput.MatchString(name) {
+			if value != "" && value != "on" && secretInput.MatchString(name) { // "on" is that of a box
 				return nil
 			}
 			out = append(out, view.Option{Value: name, Text: value})

@@ -433,6 +433,12 @@ func TestFormsKeepTheirValues(t *testing.T) {
 	if again := b.Post(base, form); !again.Contains("compared with the new ones", "<dialog", "<del>other</del>", "<ins>mine</ins>") {
 		t.Errorf("the review after a change by others: %s", again.Body)
 	}
+	form.Set("value", "hunter2")
+	if p := check(t, base, s.Browser().Post(base, form)); p.Status != http.StatusUnauthorized || p.Contains("hunter2") || p.Contains("Send it again") {
+		t.Errorf("a secret without a session: status %d: %s", p.Status, p.Body)
+	}
+	form.Del("value")
+	form.Del("git-secret")
 	if p := check(t, base, s.Browser().Post(base, form)); p.Status != http.StatusUnauthorized || !p.Contains(`action="`+base+`"`, `name="branch" value="release"`, "Send it again") {
 		t.Errorf("without a session: status %d: %s", p.Status, p.Body)
 	}
