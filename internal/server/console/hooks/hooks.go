@@ -24,8 +24,6 @@ type Mount struct {
 	Owner   func(v *page.Visit) webhooks.Owner
 	// Path returns the path of the list, or of a page below it.
 	Path func(v *page.Visit, more ...string) string
-	// Titled reports whether Page has a title of its own.
-	Titled bool
 	// Page returns a page with the owner's settings around the content, under a problem.
 	Page func(v *page.Visit, problem string, content templ.Component) (view.Page, error)
 }
@@ -46,11 +44,11 @@ func Register(site *page.Site, s *webhooks.Service, at Mount) {
 
 // listModel is the list of an owner's webhooks. Path returns the path of a page.
 type listModel struct {
-	Path            func(more ...string) string
-	OfStack, Titled bool
-	List            []webhooks.Webhook
-	Last            map[string]webhooks.Delivery // by the ids of webhooks
-	Form            form
+	Path    func(more ...string) string
+	OfStack bool
+	List    []webhooks.Webhook
+	Last    map[string]webhooks.Delivery // by the ids of webhooks
+	Form    form
 }
 
 // form is the form of a new webhook. Wrong is the name of the field that Problem is about.
@@ -99,7 +97,7 @@ func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, erro
 	if f.Wrong = fieldOf(problem); f.Wrong != "" {
 		f.Problem, problem = strings.Replace(problem, "'payloadUrl'", "The URL", 1), ""
 	}
-	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", p.Titled, list, last, f}))
+	return p.Page(v, problem, hookList(listModel{p.path(v), owner.Stack.ID != "", list, last, f}))
 }
 
 // formats are the formats of deliveries. Only a stack's webhooks have the last one.
@@ -146,7 +144,7 @@ func (p *pages) showPage(v *page.Visit, problem string) (view.Page, error) {
 	if err != nil {
 		return view.Page{}, err
 	}
-	return p.Page(v, problem, hookView(hookModel{p.path(v), p.Titled, hook, list}))
+	return p.Page(v, problem, hookView(hookModel{p.path(v), hook, list}))
 }
 
 func (p *pages) change(v *page.Visit) (page.Answer, error) {
@@ -174,10 +172,9 @@ func (p *pages) change(v *page.Visit) (page.Answer, error) {
 
 // hookModel is the page of a webhook.
 type hookModel struct {
-	Path   func(more ...string) string
-	Titled bool
-	Hook   webhooks.Webhook
-	List   []webhooks.Delivery
+	Path func(more ...string) string
+	Hook webhooks.Webhook
+	List []webhooks.Delivery
 }
 
 // events says which events a webhook receives.

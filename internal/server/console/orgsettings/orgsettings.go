@@ -89,7 +89,7 @@ func Register(site *page.Site, d Deps) {
 	site.Action(issuer+"/delete", admin, p.deleteIssuer)
 
 	hooks.Register(site, d.Webhooks, hooks.Mount{
-		Pattern: base + "/webhooks", Access: admin, Titled: true,
+		Pattern: base + "/webhooks", Access: admin,
 		Owner: func(v *page.Visit) webhooks.Owner { return webhooks.Owner{Org: v.Org} },
 		Path: func(v *page.Visit, more ...string) string {
 			return at(v).path(append([]string{"webhooks"}, more...)...)

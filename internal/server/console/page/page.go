@@ -135,15 +135,6 @@ func ResourcePath(st store.Stack, urn string) string {
 	return StackPath(st, "resources") + "?urn=" + url.QueryEscape(urn) + "#res"
 }
 
-// StackCrumbs is the path to the pages of a stack, or to a page below it.
-func StackCrumbs(st store.Stack, more ...view.Crumb) []view.Crumb {
-	return append([]view.Crumb{
-		{Text: st.OrgName, Href: links.Path(st.OrgName)},
-		{Text: st.Project, Href: links.Path(st.OrgName, st.Project)},
-		{Text: st.Name, Href: StackPath(st)},
-	}, more...)
-}
-
 // Lines returns the lines of a posted value that contain more than spaces.
 func (v *Visit) Lines(name string) []string {
 	lines := []string{}

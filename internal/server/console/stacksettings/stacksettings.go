@@ -56,7 +56,7 @@ func Register(site *page.Site, d Deps) {
 	site.Action(base+"/schedules", page.Fresh(operate), p.createSchedule)
 	site.Action(base+"/schedules/{schedule}/{action}", operate, p.changeSchedule)
 	hooks.Register(site, d.Webhooks, hooks.Mount{
-		Pattern: base + "/webhooks", Access: manage, Titled: true,
+		Pattern: base + "/webhooks", Access: manage,
 		Owner: func(v *page.Visit) webhooks.Owner { return webhooks.Owner{Org: v.Org, Stack: v.Stack} },
 		Path: func(v *page.Visit, more ...string) string {
 			return path(v.Stack, append([]string{"webhooks"}, more...)...)

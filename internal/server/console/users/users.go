@@ -110,7 +110,7 @@ func (p *pages) userPage(v *page.Visit, wrong page.Wrong) (view.Page, error) {
 		problem = cmp.Or(problem, wrong["disable"])
 	}
 	out := view.ServerPage(u.Login, "users", problem, userBody(m))
-	out.Bar, out.Object = nil, &view.Object{Icon: "user", Project: "Users", Name: u.Login, Badges: badges(m.UserSummary), Facts: facts(m)}
+	out.Bar, out.Object = nil, &view.Object{Icon: "user", Project: "Users", Name: u.Login, Badges: marks(m.UserSummary), Facts: facts(m)}
 	return out, err
 }
 

@@ -40,9 +40,6 @@ func LiveRegion(tag, id, class, label string) templ.Component {
 	return live(tag, id, ` class="`+templ.EscapeString(class)+`" aria-label="`+templ.EscapeString(label)+`"`)
 }
 
-// LiveRows is [Live] for the body of a table.
-func LiveRows(id string) templ.Component { return live("tbody", id, "") }
-
 // LiveHeld is [Live] for a list, whose rows have ids. Rows change in their places, and new ones wait until the visitor wants to
 // see them, if the page has an element with the attribute data-new-rows for the button that shows them.
 func LiveHeld(id string) templ.Component { return live("div", id, " data-held") }
