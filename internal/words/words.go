@@ -108,6 +108,14 @@ func Count[N ~int | ~int64](n N, noun string) string {
 	return Number(n) + " " + noun
 }
 
+// And joins texts, such as "a, b and c".
+func And(list []string) string {
+	if len(list) < 2 {
+		return strings.Join(list, "")
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
+}
+
 // Are returns the verb for a number of things: "is" or "are".
 func Are(n int) string {
 	if n == 1 {

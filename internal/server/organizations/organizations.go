@@ -5,7 +5,6 @@ package organizations
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/sirupsen/logrus"
 
@@ -240,5 +239,5 @@ func Sum(c store.OrganizationContent) string {
 	for i, p := range parts {
 		texts[i] = p.Text
 	}
-	return strings.Join(texts[:len(texts)-1], ", ") + " and " + texts[len(texts)-1]
+	return words.And(texts)
 }

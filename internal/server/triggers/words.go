@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"workflowagent/internal/words"
 )
 
 // Words says when a cron expression is due, in UTC. It returns "" for an expression that takes more than a few words.
@@ -53,7 +55,7 @@ func clockWords(minute, hour string) string {
 		}
 		times = append(times, fmt.Sprintf("%02d:%02d", h, m))
 	}
-	return "at " + and(times)
+	return "at " + words.And(times)
 }
 
 // maxTimes is the number of times and days that words list.
@@ -89,7 +91,7 @@ func dayWords(day, month, weekday string) string {
 		}
 		days = append(days, name)
 	}
-	return "on " + and(days)
+	return "on " + words.And(days)
 }
 
 func weekdayName(text string) (string, bool) {
@@ -121,11 +123,4 @@ func step(text string, all int) (int, bool) {
 func number(text string, most int) (int, bool) {
 	n, err := strconv.Atoi(text)
 	return n, err == nil && n >= 0 && n <= most && text[0] != '+' && text[0] != '-'
-}
-
-func and(list []string) string {
-	if len(list) < 2 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:len(list)-1], ", ") + " and " + list[len(list)-1]
 }

@@ -408,8 +408,5 @@ func settings(keys []string) string {
 	if variables > 0 {
 		list = append(list, words.Count(variables, "variable"))
 	}
-	if n := len(list); n > 1 {
-		return strings.Join(list[:n-1], ", ") + " and " + list[n-1]
-	}
-	return strings.Join(list, "")
+	return words.And(list)
 }

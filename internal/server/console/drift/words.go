@@ -42,14 +42,10 @@ func (m model) headline() string {
 		}
 		parts = append(parts, noun+" "+was+" "+w.word)
 	}
-	switch n := len(parts); n {
-	case 0:
+	if len(parts) == 0 {
 		return "The resources differ from the state."
-	case 1:
-		return parts[0] + " outside Pulumi."
-	default:
-		return strings.Join(parts[:n-1], ", ") + " and " + parts[n-1] + " outside Pulumi."
 	}
+	return words.And(parts) + " outside Pulumi."
 }
 
 // byRun names the deployment that found the drift, if there is one, and begins to say when it was not there.

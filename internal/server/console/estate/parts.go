@@ -62,14 +62,10 @@ func DriftCounts(counts map[string]int64) string { return strings.Join(driftPart
 // DriftText says what a detection of drift found.
 func DriftText(counts map[string]int64) string {
 	parts := driftParts(counts)
-	switch len(parts) {
-	case 0:
+	if len(parts) == 0 {
 		return "The resources differ from the state"
-	case 1:
-		return parts[0] + " outside Pulumi"
-	default:
-		return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1] + " outside Pulumi"
 	}
+	return words.And(parts) + " outside Pulumi"
 }
 
 func driftParts(counts map[string]int64) (parts []string) {
