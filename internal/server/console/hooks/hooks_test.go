@@ -1,6 +1,7 @@
 package hooks_test
 
 import (
+	"context"
 	"html"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/consoletest"
+	"workflowagent/internal/dev/lab/child"
 )
 
 // request is what the receiver got.
@@ -84,15 +86,16 @@ func TestDeliveries(t *testing.T) {
 	// row waits until the newest delivery of a webhook has a response.
 	row := func(path string, count int) delivery {
 		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
 		var list []delivery
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-			if list = deliveries(t, b, path); len(list) == count && strings.Contains(list[0].summary, "response") {
-				return list[0]
-			}
-			time.Sleep(10 * time.Millisecond)
+		if err := child.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+			list = deliveries(t, b, path)
+			return len(list) == count && strings.Contains(list[0].summary, "response"), nil
+		}); err != nil {
+			t.Fatalf("%s lists %+v, want %d deliveries with responses: %v", path, list, count, err)
 		}
-		t.Fatalf("%s lists %+v, want %d deliveries with responses", path, list, count)
-		return delivery{}
+		return list[0]
 	}
 	for _, c := range []struct {
 		list, kind string
