@@ -71,7 +71,7 @@ func (y you) provider(issuer string) string {
 
 func (p *pages) settings(v *page.Visit) (view.Page, error) { return p.settingsPage(v, "") }
 
-// settingsPage shows a problem beside the form of a new passkey, if that was sent, and above the page otherwise.
+// settingsPage shows a problem next to the form of a new passkey, if that was sent, and above the page otherwise.
 func (p *pages) settingsPage(v *page.Visit, problem string) (view.Page, error) {
 	ctx, id := v.Context(), v.Who.User.ID
 	y := you{

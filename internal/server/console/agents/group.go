@@ -66,7 +66,7 @@ func (a agentRow) mark() string {
 	}[a.state()]
 }
 
-// rest says what the agent does beside the first job that is shown.
+// rest says what the agent does in addition to the first job that is shown.
 func (a agentRow) rest() string {
 	var parts []string
 	if more := a.Active - 1; len(a.Running) > 0 && more > 0 {
@@ -116,7 +116,7 @@ func (p *pages) agentsOf(v *page.Visit, pool store.AgentPool) ([]agentRow, error
 	return list, nil
 }
 
-// busy and free are the jobs that run on the online agents, and those that could run beside them.
+// busy and free are the jobs that run on the online agents, and those that could run in addition.
 func (g group) busy() int64 { return min(g.Active, g.Slots) }
 func (g group) free() int64 { return g.Slots - g.busy() }
 

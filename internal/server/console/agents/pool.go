@@ -26,7 +26,7 @@ type detail struct {
 	First   bool       // these are the first agents
 	Rows    []runs.Row // the beginning of the queue
 	Tokens  []store.Token
-	Reasons []string // why nothing is handed out, beside the pool's own state
+	Reasons []string // why nothing is handed out, besides the pool's own state
 	Install []Way
 	Way     string
 	Open    bool // shows the ways to install

@@ -267,7 +267,7 @@ func (f form) settings(k kind) func(*integrations.Settings) error {
 	}
 }
 
-// wrong puts a problem of the form beside the field that it is about.
+// wrong puts a problem of the form next to the field that it is about.
 func (k kind) wrong(problem string) page.Wrong {
 	var about []page.About
 	for _, f := range k.fields {

@@ -151,7 +151,7 @@ func (p *pages) onePage(v *page.Visit, wrong page.Wrong) (view.Page, error) {
 	return p.Page(v, "", oneBody(m))
 }
 
-// beside returns a function that shows the page with a problem beside a field.
+// beside returns a function that shows the page with a problem next to a field.
 func (p *pages) beside(field string) func(v *page.Visit, problem string) (view.Page, error) {
 	return func(v *page.Visit, problem string) (view.Page, error) {
 		return p.onePage(v, page.Wrong{field: problem})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// beside returns what a page says beside the field with an id, or "".
+// beside returns what a page says next to the field with an id, or "".
 func beside(body, id string) string {
 	m := regexp.MustCompile(`(?s)<p class="err" id="` + regexp.QuoteMeta(id) + `-problem">.*?<span>(.*?)</span>`).FindStringSubmatch(body)
 	if m == nil || !strings.Contains(body, `aria-describedby="`+id+`-problem`) && !strings.Contains(body, id+`-problem" aria-describedby`) {
@@ -16,7 +16,7 @@ func beside(body, id string) string {
 	return m[1]
 }
 
-// TestProblemsBesideFields sends wrong forms: each page keeps the values, and says beside the field what is wrong.
+// TestProblemsBesideFields sends wrong forms: each page keeps the values, and says next to the field what is wrong.
 func TestProblemsBesideFields(t *testing.T) {
 	s := newSettings(t)
 	s.AddUser("ada", "member")

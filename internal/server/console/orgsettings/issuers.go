@@ -40,7 +40,7 @@ type issuersModel struct {
 	wrong page.Wrong
 }
 
-// issuerWrong puts a problem of an issuer beside the field that it is about.
+// issuerWrong puts a problem of an issuer next to the field that it is about.
 func issuerWrong(problem string) page.Wrong {
 	return page.Beside(problem,
 		page.About{Word: "Url:", Field: "url", Label: "The URL:"}, page.About{Word: "Name:", Field: "name", Label: "The name"}, page.About{Word: "lifetime", Field: "minutes"},

@@ -9,7 +9,7 @@ type Wrong map[string]string
 // keeps it.
 type About struct{ Word, Field, Label string }
 
-// Beside puts a problem beside the field that it is about: that of the first word that it contains.
+// Beside puts a problem next to the field that it is about: that of the first word that it contains.
 func Beside(problem string, words ...About) Wrong {
 	if problem == "" {
 		return nil

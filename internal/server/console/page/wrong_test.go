@@ -7,7 +7,7 @@ import (
 	"workflowagent/internal/server/console/page"
 )
 
-// TestBeside puts problems beside the fields that they are about.
+// TestBeside puts problems next to the fields that they are about.
 func TestBeside(t *testing.T) {
 	words := []page.About{{Word: "Url:", Field: "url", Label: "The URL"}, {Word: "lifetime", Field: "minutes"}}
 	for problem, want := range map[string]page.Wrong{

@@ -130,7 +130,7 @@ func holdingIcon(kind store.HoldingKind) string {
 	}
 }
 
-// changed answers after a change of a user. A problem is shown beside a field of the form.
+// changed answers after a change of a user. A problem is shown next to a field of the form.
 func (p *pages) changed(v *page.Visit, err error, next, field string) (page.Answer, error) {
 	return page.Changed(v, err, next, func(v *page.Visit, problem string) (view.Page, error) {
 		return p.userPage(v, page.Wrong{field: problem})
