@@ -6,6 +6,8 @@ HOSTARCH := $(shell go env GOARCH)
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 GOBUILD  := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 PROGRAMS := customer-managed-workflow-agent workflow-runner workflow-server
+# A separate module, because it links Pulumi's SDK.
+EVALUATOR := cmd/workflow-esc
 PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 # The linters are built from their own pinned module into a cache outside the
@@ -38,6 +40,7 @@ test: ## Run every test tier that this machine can run, and name the others.
 build: ## Build the host's binaries into bin/.
 	@mkdir -p bin
 	$(GOBUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+	cd $(EVALUATOR) && $(GOBUILD) -o ../../bin/ .
 	GOOS=linux GOARCH=amd64 $(GOBUILD) -o bin/workflow-runner-embeddable ./cmd/workflow-runner
 	GOOS=linux GOARCH=arm64 $(GOBUILD) -o bin/workflow-runner-embeddable-arm64 ./cmd/workflow-runner
 
@@ -47,6 +50,7 @@ build-all: ## Build static binaries for every platform into dist/OS_ARCH/.
 		os=$${platform%/*}; arch=$${platform#*/}; dir=dist/$${os}_$${arch}; mkdir -p $$dir; \
 		echo "building $$dir"; \
 		GOOS=$$os GOARCH=$$arch $(GOBUILD) -o $$dir/ $(addprefix ./cmd/,$(PROGRAMS)); \
+		(cd $(EVALUATOR) && GOOS=$$os GOARCH=$$arch $(GOBUILD) -o ../../$$dir/ .); \
 		GOOS=linux GOARCH=amd64 $(GOBUILD) -o $$dir/workflow-runner-embeddable ./cmd/workflow-runner; \
 		GOOS=linux GOARCH=arm64 $(GOBUILD) -o $$dir/workflow-runner-embeddable-arm64 ./cmd/workflow-runner; \
 	done
@@ -55,6 +59,7 @@ build-all: ## Build static binaries for every platform into dist/OS_ARCH/.
 .PHONY: vet-darwin
 vet-darwin: ## Check code and tests for macOS, and link the tests of packages with code for it.
 	GOOS=darwin CGO_ENABLED=0 go vet -trimpath ./...
+	cd $(EVALUATOR) && GOOS=darwin CGO_ENABLED=0 go vet -trimpath ./...
 	@for package in internal/host/service internal/agent/config cmd/customer-managed-workflow-agent; do \
 		GOOS=darwin CGO_ENABLED=0 go test -trimpath -c -o /dev/null ./$$package || exit 1; done
 
@@ -91,22 +96,25 @@ lint: $(LINT)/golangci-lint ## Check the format and the house rules, including g
 	cd internal/dev/tools/automation && go vet ./...
 	cd internal/dev/tools/install && go vet ./...
 	cd internal/dev/tools/console && go vet ./...
+	cd examples/policy-pack && go vet ./...
 	$(LINT)/golangci-lint run ./...
+	cd $(EVALUATOR) && $(LINT)/golangci-lint run ./...
 	@if command -v shellcheck >/dev/null; then echo "shellcheck $(SCRIPTS)"; shellcheck --shell=sh $(SCRIPTS); \
 		else echo "shellcheck is not installed: install.sh and the packages' scripts were not checked"; fi
 
 BASE ?= main
 
 # Packages that depend on the changed ones are compiled; "make test" also runs their tests, and tests with PostgreSQL.
-# The end-to-end tests, and modules in internal/dev/tools, have their own tiers.
+# The end-to-end tests, the evaluator of environments, and modules in internal/dev/tools, have their own tiers.
 .PHONY: check
 check: $(LINT)/golangci-lint ## Check what differs from the branch BASE (main): format, lint, unit tests. Run it before a commit.
 	@unformatted=$$($(LINT)/gofumpt -extra -l cmd internal); \
 		if [ -n "$$unformatted" ]; then echo "not formatted (run make fmt):"; echo "$$unformatted"; exit 1; fi
 	CGO_ENABLED=0 go vet -trimpath ./...
+	cd $(EVALUATOR) && CGO_ENABLED=0 go vet -trimpath ./...
 	@base=$$(git merge-base $(BASE) HEAD) || exit 1; \
 		packages=$$( (git diff --name-only --diff-filter=d $$base; git ls-files --others --exclude-standard) | \
-			grep -E '^(cmd|internal)/.*\.go$$' | grep -vE '/testdata/|^internal/dev/(e2e|tools)/' | xargs -r -n1 dirname | sort -u | sed 's,^,./,'); \
+			grep -E '^(cmd|internal)/.*\.go$$' | grep -vE '/testdata/|^internal/dev/(e2e|tools)/|^$(EVALUATOR)/' | xargs -r -n1 dirname | sort -u | sed 's,^,./,'); \
 		[ -z "$$packages" ] || $(LINT)/golangci-lint run --new-from-rev=$$base $$packages || exit 1; \
 		CGO_ENABLED=0 go test -trimpath -short -timeout 3m ./internal/dev/layers $$packages
 
@@ -118,7 +126,8 @@ $(GOVULNCHECK)/govulncheck:
 .PHONY: vuln
 vuln: ## Check what the programs call for known vulnerabilities of Go and the modules.
 	@if curl -fsS -m 30 -o /dev/null $(VULNDB)/index/db.json; then \
-		$(MAKE) --no-print-directory $(GOVULNCHECK)/govulncheck && $(GOVULNCHECK)/govulncheck -db $(VULNDB) ./cmd/...; \
+		$(MAKE) --no-print-directory $(GOVULNCHECK)/govulncheck && $(GOVULNCHECK)/govulncheck -db $(VULNDB) ./cmd/... && \
+		$(GOVULNCHECK)/govulncheck -C $(EVALUATOR) -db $(VULNDB) ./...; \
 		else echo "NOT CHECKED for known vulnerabilities: $(VULNDB) cannot be reached (GOVULNDB names another database)"; \
 		$(if $(filter all,$(REQUIRE)),exit 1,exit 0); fi
 
@@ -169,10 +178,10 @@ packages: $(GORELEASER)/goreleaser ## Create a release in dist/: archives, packa
 changelog: ## Move the notes in changes into CHANGELOG.md, for the release VERSION=v1.2.3.
 	@go run ./internal/dev/release/changes/changelog $(if $(filter-out file,$(origin VERSION)),$(VERSION))
 
-# The modules of tools are pinned separately.
+# The modules of tools and of the evaluator are pinned separately.
 .PHONY: outdated
 outdated: ## List the modules that have a newer version. It changes nothing.
-	@for module in . $$(git ls-files 'internal/dev/tools/*/go.mod' | xargs -n1 dirname); do echo "$$module:"; (cd $$module && \
+	@for module in . $(EVALUATOR) $$(git ls-files 'internal/dev/tools/*/go.mod' | xargs -n1 dirname); do echo "$$module:"; (cd $$module && \
 		go list -m -f '{{if not (or .Main .Indirect)}}{{.Path}}{{end}}' all | grep . | \
 		xargs -r go list -e -m -u -f '{{with .Update}}  {{$$.Path}} {{$$.Version}}, newest {{.Version}}{{end}}' | grep . || true); done
 

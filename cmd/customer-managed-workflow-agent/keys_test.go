@@ -55,7 +55,7 @@ func TestKeysOfPolls(t *testing.T) {
 	if got := last.header.Get("Authorization"); got != "token "+goodToken {
 		t.Errorf("token: %s", got)
 	}
-	if !slices.Equal(last.types, []string{"deployment"}) {
+	if !slices.Equal(last.types, []string{"deployment", "policy_evaluation"}) {
 		t.Errorf("enabled_workflow_types: %q", last.types)
 	}
 	if got := last.header.Get(protocol.HeaderAgentSlots); got != "3" {

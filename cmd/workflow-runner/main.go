@@ -5,11 +5,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"workflowagent/cmd/internal/program"
+	"workflowagent/internal/runner/languagehost"
 	"workflowagent/internal/runner/source"
 )
 
@@ -22,7 +24,11 @@ func run() int {
 	if file := os.Getenv(source.AskpassEnv); file != "" {
 		return askpass(file, strings.Join(os.Args[1:], " "))
 	}
-	code, line := program.Result(newRootCommand().Execute())
+	root := newRootCommand
+	if filepath.Base(os.Args[0]) == languagehost.Program {
+		root = newLanguageHostCommand
+	}
+	code, line := program.Result(root().Execute())
 	if line != "" {
 		fmt.Fprintln(os.Stderr, strings.ReplaceAll(line, "\n", " "))
 	}

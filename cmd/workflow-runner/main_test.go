@@ -1,17 +1,20 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"workflowagent/internal/dev/fakes"
+	"workflowagent/internal/dev/must"
 	"workflowagent/internal/protocol"
 	"workflowagent/internal/runner"
 	"workflowagent/internal/workflow"
@@ -159,4 +162,19 @@ func TestVersion(t *testing.T) {
 	if err != nil || strings.TrimSpace(string(out)) == "" {
 		t.Errorf("got %q, %v", out, err)
 	}
+}
+
+// TestLanguageHost checks that the program is a language host under that name, which ends with the CLI.
+func TestLanguageHost(t *testing.T) {
+	cmd := command(t, "127.0.0.1:1", "--tracing", "x")
+	cmd.Args[0] = "/plugins/language-executable-v0.0.1/pulumi-language-executable"
+	stdin := must.Get(cmd.StdinPipe())(t)
+	stdout := must.Get(cmd.StdoutPipe())(t)
+	must.OK(t, cmd.Start())
+	line := must.Get(bufio.NewReader(stdout).ReadString('\n'))(t)
+	if port, err := strconv.Atoi(strings.TrimSpace(line)); err != nil || port <= 0 {
+		t.Errorf("the host prints %q, not its port", line)
+	}
+	must.OK(t, stdin.Close())
+	must.OK(t, cmd.Wait())
 }

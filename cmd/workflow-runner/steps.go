@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"workflowagent/cmd/internal/program"
+	"workflowagent/internal/runner/policy"
 	"workflowagent/internal/runner/steps"
 	"workflowagent/internal/workflow"
 )
@@ -47,6 +51,7 @@ func newStepCommands() []*cobra.Command {
 	return []*cobra.Command{
 		source,
 		pulumi,
+		newPolicyCommand(),
 		step("dependencies", "Install the program's dependencies", func(cmd *cobra.Command, p *steps.Params) error {
 			return steps.Dependencies(cmd.Context(), p, cmd.OutOrStdout())
 		}),
@@ -57,6 +62,36 @@ func newStepCommands() []*cobra.Command {
 			return steps.RemoveStack(p)
 		}),
 	}
+}
+
+// newPolicyCommand returns the commands of the steps of a policy evaluation. A signal ends them with what they run, because
+// nothing that they do must be completed.
+func newPolicyCommand() *cobra.Command {
+	root := &cobra.Command{Use: "policy", Short: "Evaluate a state with policy packs", Hidden: true}
+	for _, sub := range []struct {
+		name, short string
+		run         func(ctx context.Context, p *policy.Params, out io.Writer) error
+	}{
+		{"state", "Fetch the state", policy.State},
+		{"install", "Fetch the policy packs", policy.Install},
+		{"evaluate", "Run the policy packs on the state", policy.Evaluate},
+		{"report", "Report what the policy packs found", policy.Report},
+	} {
+		root.AddCommand(&cobra.Command{
+			Use: sub.name, Short: sub.short, Hidden: true, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				p, err := policy.ReadParams()
+				if err != nil {
+					return err
+				}
+				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+				defer stop()
+				err = sub.run(ctx, p, cmd.OutOrStdout())
+				return program.Exit(policy.ExitCode(err), err)
+			},
+		})
+	}
+	return root
 }
 
 func step(name, short string, run func(cmd *cobra.Command, p *steps.Params) error) *cobra.Command {

@@ -27,7 +27,7 @@ func newDoctorCommand(version string, s source) *cobra.Command {
 		Long: `Check that the server works, and that clients reach it: the configuration and its files, the
 certificate, the data directory and its disk, the database, its rights and its schema, the URL
 through DNS, TLS and proxies up to this very server, what the proxies send, the clocks, the OIDC
-issuer, and the versions of agents. Run it as root or as the server's user, while the server runs
+issuer, the evaluator of environments, and the versions of agents. Run it as root or as the server's user, while the server runs
 or before its first start. As root, it opens the database as the server's user. It disturbs no
 running server, and leaves nothing behind.
 

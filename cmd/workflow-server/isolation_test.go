@@ -207,6 +207,8 @@ func attacks(stack, org string) []attack {
 		{"POST", stack + "/deployments", map[string]any{"operation": "update"}},
 		{"PUT", stack + "/deployments/settings", map[string]any{}},
 		{"PUT", stack + "/collaborators/bob", map[string]any{"permission": 103}},
+		{"POST", stack + "/grants", map[string]any{"stack": "rival/proj/own"}},
+		{"DELETE", stack + "/grants/none", nil},
 		{"POST", stack + "/hooks", map[string]any{"name": "x", "displayName": "x", "payloadUrl": "https://x.invalid"}},
 		{"POST", stack + "/deployments/schedules", map[string]any{"scheduleCron": "0 0 * * *", "request": map[string]any{"operation": "update"}}},
 		{"DELETE", stack + "?force=true", nil},
@@ -226,7 +228,7 @@ func attacks(stack, org string) []attack {
 	}
 	for _, path := range []string{
 		stack, stack + "/export", stack + "/outputs", stack + "/updates", stack + "/deployments", stack + "/deployments/settings", stack + "/config", stack + "/resources/latest",
-		stack + "/activity", stack + "/collaborators", stack + "/teams", stack + "/hooks", stack + "/deployments/schedules", "/api/stacks/victim/proj/" + mark + "stack/metadata",
+		stack + "/activity", stack + "/collaborators", stack + "/teams", stack + "/grants", stack + "/hooks", stack + "/deployments/schedules", "/api/stacks/victim/proj/" + mark + "stack/metadata",
 		org, org + "/metadata", org + "/members", org + "/teams", org + "/tokens", org + "/agent-pools", org + "/hooks", org + "/oidc/issuers", org + "/auditlogs", org + "/deployments",
 		org + "/resources/summary", "/api/console/orgs/victim/integrations",
 	} {

@@ -76,8 +76,8 @@ func newOIDCExportCommand(s source) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export DIR",
 		Short: "Write the issuer's documents to a directory",
-		Long: `Write .well-known/openid-configuration and .well-known/jwks below DIR, for a server that cloud
-providers cannot reach. Publish the content of DIR at the URL in oidc_issuer_url, and repeat
+		Long: `Write .well-known/openid-configuration and .well-known/jwks below DIR and DIR/v2, for a server that
+cloud providers cannot reach. Publish the content of DIR at the URL in oidc_issuer_url, and repeat
 this at least once per day, so that each new key is public before it signs. If root runs the
 command, it writes as the server's user, who needs the right to write to DIR.`,
 		Example: "  workflow-server oidc export /srv/oidc",
@@ -106,7 +106,8 @@ func newOIDCCheckCommand(s source) *cobra.Command {
 		Short: "Check that the issuer's documents are published and current",
 		Long: `Fetch the issuer's documents from its URL, as a cloud provider does, and compare them with the
 database. The check fails if the URL does not use https, cannot be reached from this machine, or
-lacks a key. It cannot check whether the URL is reachable from the internet.`,
+lacks a key. It cannot check whether the URL is reachable from the internet. What is wrong with the
+second issuer, at /v2 below the URL, is only reported.`,
 		Args: operator.NoArgs,
 	}
 	load := s.flags(cmd, append(slices.Clone(keySettings), "external_url", "oidc_issuer_url")...)
@@ -115,8 +116,11 @@ lacks a key. It cannot check whether the URL is reachable from the internet.`,
 			if err := s.Check(cmd.Context(), &outbound.Client{Reach: outbound.Reach{Anywhere: true}}); err != nil {
 				return err
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s publishes all keys.\n", s.URL())
-			return err
+			fmt.Fprintf(cmd.OutOrStdout(), "%s publishes all keys.\n", s.URL())
+			if err := s.CheckCustom(cmd.Context(), &outbound.Client{Reach: outbound.Reach{Anywhere: true}}); err != nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "Only environments with fn::open::oidc need the second issuer %s: %v.\n", s.CustomURL(), err)
+			}
+			return nil
 		})
 	}
 	return cmd

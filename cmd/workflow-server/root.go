@@ -35,7 +35,7 @@ and runs deployments on agents that poll the server.`,
 	s := source(func(flags map[string]string) config.LoadOptions { return config.ProcessOptions(path, flags) })
 	root.AddCommand(
 		newServeCommand(version, s), newConfigureCommand(version, s), newConfigCommand(s), newDoctorCommand(version, s), newHealthcheckCommand(s),
-		newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s),
+		newUserCommand(s), newTokenCommand(s), newOrgCommand(s), newPoolCommand(s), newStackCommand(s), newEnvironmentCommand(s), newPolicyCommand(s),
 		newAdminCommand(s), newSecretsCommand(s), newOIDCCommand(s), newServiceCommand(), newInstallCommand(),
 		newBackupCommand(s), newRestoreCommand(s), newUntouchedCommand(),
 		operator.NewVersionCommand(version), operator.NewManCommand(version, "serve", config.Table()),

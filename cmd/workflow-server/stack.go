@@ -15,10 +15,11 @@ import (
 func newStackCommand(s source) *cobra.Command {
 	return operator.Group(
 		&cobra.Command{
-			Use: "stack", Short: "List, move and restore stacks", Long: "List stacks, move them between organizations, and restore deleted ones.\n\n" + through,
+			Use: "stack", Short: "List, move and restore stacks, and grant reads", Long: "List stacks, move them between organizations, restore deleted ones, and let deployments read outputs.\n\n" + through,
 			Example: "  workflow-server stack list",
 		},
 		newStackListCommand(s), newStackTransferCommand(s), newStackDeletedCommand(s), newStackRestoreCommand(s), newStackPurgeCommand(s),
+		newGrantCommand(s),
 	)
 }
 

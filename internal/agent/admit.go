@@ -23,8 +23,11 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	if !slices.Contains(a.opts.Types, kind) {
 		return refuse("This agent does not run workflows of the type %q: add it to enabled_workflow_types.", kind)
 	}
-	if kind != workflow.TypeDeployment {
-		return refuse("This agent cannot run workflows of the type %q; it runs only deployments.", kind)
+	if len(workflow.Runnable([]workflow.Type{kind})) == 0 {
+		return refuse("This agent cannot run workflows of the type %q.", kind)
+	}
+	if (kind == workflow.TypePolicyEvaluation) != (definition.PolicyEvaluation != nil) {
+		return &executor.Error{Reason: workflow.ReasonInvalidJob, Message: fmt.Sprintf("The job's definition is not that of a workflow of the type %q.", kind)}
 	}
 	if problem := a.wrongPlatform(definition); problem != "" {
 		return refuse("%s", problem)
@@ -42,7 +45,7 @@ func (a *Agent) admit(claim protocol.PollResponse, definition *workflow.JobDefin
 	}
 	allowed := a.opts.Rules.RepositoryPatterns()
 	if allowed != nil {
-		if definition.Deployment == nil {
+		if definition.Deployment == nil && definition.PolicyEvaluation == nil {
 			return refuse("The job does not name its repository, and this agent's host restricts allowed_repositories.")
 		}
 		if i := slices.IndexFunc(definition.Steps[1:], isShell); i >= 0 {

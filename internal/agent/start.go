@@ -130,6 +130,9 @@ func (j *job) fetchDefinition(ctx context.Context) (*workflow.JobDefinition, err
 	return nil, fmt.Errorf("fetching the job's definition: %w", err)
 }
 
+// shownEvaluation takes the place of a deployment's operation in the agent's status.
+const shownEvaluation workflow.Operation = "policy evaluation"
+
 // learn copies the fields that the agent needs from the definition, and applies the host's settings
 // to the definition. It returns an error if the job has more secrets than can be masked.
 func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) error {
@@ -146,6 +149,10 @@ func (j *job) learn(ctx context.Context, definition *workflow.JobDefinition) err
 		j.entry.Steps += len(d.PostRunCommands) // their logs follow those of the definition's steps
 		j.entry.Stack = d.StackName()
 		j.entry.Operation = d.Operation
+		j.log = j.agent.jobLog(j.entry)
+		j.phase(status.Preparing)
+	} else if e := definition.PolicyEvaluation; e != nil {
+		j.entry.Stack, j.entry.Operation = e.StackName(), shownEvaluation
 		j.log = j.agent.jobLog(j.entry)
 		j.phase(status.Preparing)
 	}
@@ -175,6 +182,9 @@ func (j *job) spec(definition *workflow.JobDefinition) executor.Spec {
 		if j.agent.opts.Workspaces && d.Workspace.Valid() {
 			s.Workspace = executor.LocalScope(j.agent.opts.ServiceURL, d.Workspace.Scope)
 		}
+	}
+	if e := definition.PolicyEvaluation; e != nil {
+		s.Loopback = s.Loopback || protocol.OnLoopback(e.BackendURL)
 	}
 	return s
 }

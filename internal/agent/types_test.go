@@ -20,7 +20,7 @@ func TestAnnouncesOnlyWhatItCanRun(t *testing.T) {
 		types = w.server.Polls[0].Types
 		return true
 	})
-	if !slices.Equal(types, []string{string(workflow.TypeDeployment)}) {
+	if !slices.Equal(types, []string{string(workflow.TypeDeployment), string(workflow.TypePolicyEvaluation)}) {
 		t.Errorf("the agent announces %q", types)
 	}
 }

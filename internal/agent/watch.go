@@ -179,7 +179,7 @@ func (j *job) endCancelled(ctx context.Context, status workflow.Status, cancelle
 
 // patience returns how long the runner waits for pulumi after an interrupt.
 func (j *job) patience() time.Duration {
-	if j.entry.Operation != "" && !j.entry.Operation.Changes() {
+	if j.entry.Claim.WorkflowType == workflow.TypePolicyEvaluation || j.entry.Operation != "" && !j.entry.Operation.Changes() {
 		return previewGrace
 	}
 	return changesGrace

@@ -8,19 +8,50 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
+)
+
+var (
+	mu       sync.Mutex
+	group    int64 // the limit that Apply has set because of the control group, or 0
+	reserved int64 // bytes
 )
 
 // Apply returns the Go memory limit in bytes, or [math.MaxInt64] if the process has none. If
-// GOMEMLIMIT is unset, Apply sets the limit to nine tenths of the control group's limit.
+// GOMEMLIMIT is unset, Apply sets the limit to nine tenths of the control group's limit. What is
+// reserved is part of the returned limit.
 func Apply() int64 {
+	mu.Lock()
+	defer mu.Unlock()
+	if group != 0 {
+		return group
+	}
 	limit := debug.SetMemoryLimit(-1)
 	if limit == math.MaxInt64 {
-		if group := controlGroupLimit("/"); group < math.MaxInt64 {
-			limit = group / 10 * 9
+		if all := controlGroupLimit("/"); all < math.MaxInt64 {
+			limit = all / 10 * 9
+			group = limit
 			debug.SetMemoryLimit(limit)
 		}
 	}
 	return limit
+}
+
+// Reserve leaves memory to another process in the control group, in bytes, until release is called.
+// At least half of the limit remains for this process. A limit from GOMEMLIMIT does not change: who
+// sets it knows what else needs memory.
+func Reserve(bytes int64) (release func()) {
+	reserve(bytes)
+	return func() { reserve(-bytes) }
+}
+
+func reserve(bytes int64) {
+	mu.Lock()
+	defer mu.Unlock()
+	reserved += bytes
+	if group != 0 {
+		debug.SetMemoryLimit(max(group/2, group-reserved))
+	}
 }
 
 // controlGroupLimit returns the smallest memory limit of this process's control groups (v2), in

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 )
 
@@ -35,4 +36,31 @@ func TestControlGroupLimit(t *testing.T) {
 	if got := controlGroupLimit(root); got != 512<<20 {
 		t.Errorf("with a limit at the root: %d", got)
 	}
+}
+
+func TestReserve(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() {
+		group = 0
+		debug.SetMemoryLimit(before)
+	})
+	Reserve(1 << 30)() // without a limit of a control group, nothing changes
+	if got := debug.SetMemoryLimit(-1); got != before {
+		t.Errorf("the limit is %d", got)
+	}
+	group = 4 << 30
+	first, second := Reserve(1<<30), Reserve(512<<20)
+	want := func(bytes int64) {
+		t.Helper()
+		if got := debug.SetMemoryLimit(-1); got != bytes || Apply() != 4<<30 {
+			t.Errorf("the limit is %d, want %d", got, bytes)
+		}
+	}
+	want(2560 << 20)
+	third := Reserve(4 << 30)
+	want(2 << 30)
+	for _, release := range []func(){first, third, second} {
+		release()
+	}
+	want(4 << 30)
 }

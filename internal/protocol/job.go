@@ -171,6 +171,36 @@ func (j *JobClient) IdentityToken(ctx context.Context, audience string) (Identit
 	return token, nil
 }
 
+// OpenedSecrets requests the secrets of the environments that the job has opened, unless their count is known.
+func (j *JobClient) OpenedSecrets(ctx context.Context, known int64) (OpenedSecrets, error) {
+	r, err := j.call(http.MethodGet, "/opened-secrets", nil)
+	if err != nil {
+		return OpenedSecrets{}, err
+	}
+	r.query = url.Values{"known": {strconv.FormatInt(known, 10)}}
+	a, err := j.send(ctx, "opened secrets", r)
+	if err != nil {
+		return OpenedSecrets{}, err
+	}
+	var opened OpenedSecrets
+	return opened, a.decode(r, &opened)
+}
+
+// OpenEnvironments opens the environments of the deployment's settings with the rights of the job.
+func (j *JobClient) OpenEnvironments(ctx context.Context) (JobEnvironments, error) {
+	r, err := j.call(http.MethodPost, "/environments", nil)
+	if err != nil {
+		return JobEnvironments{}, err
+	}
+	r.limit = maxDefinitionBody
+	a, err := j.send(ctx, "environments", r)
+	if err != nil {
+		return JobEnvironments{}, err
+	}
+	var opened JobEnvironments
+	return opened, a.decode(r, &opened)
+}
+
 // StepStatus reports the state of a step.
 func (j *JobClient) StepStatus(ctx context.Context, step int, req StepStatusRequest) error {
 	r, err := j.call(http.MethodPatch, "/"+strconv.Itoa(step)+"/status", req)

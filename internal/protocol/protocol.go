@@ -116,6 +116,31 @@ type IdentityToken struct {
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
+// OpenedSecrets are the secrets of the environments that a job has opened, to be masked in its log.
+type OpenedSecrets struct {
+	// Count is the number of openings with secrets. Secrets is empty if the caller knows as many.
+	Count   int64    `json:"count"`
+	Secrets []string `json:"secrets,omitempty"`
+}
+
+// JobEnvironments are what the environments of a deployment's settings give to the job's later steps.
+type JobEnvironments struct {
+	// Problem says why they could not be opened. Then the other members are empty, and another attempt fails, too.
+	Problem string `json:"problem,omitempty"`
+	// Opened are the environments with their revisions, in words.
+	Opened    []string         `json:"opened,omitempty"`
+	Variables []JobEnvironment `json:"variables,omitempty"`
+	// Files are those whose paths are the values of variables.
+	Files []JobEnvironment `json:"files,omitempty"`
+}
+
+// JobEnvironment is a variable, or the content of a file.
+type JobEnvironment struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Secret bool   `json:"secret,omitempty"`
+}
+
 // StepStatusRequest reports the state of a step. The members after Status are extensions.
 type StepStatusRequest struct {
 	Status     workflow.StepStatus `json:"status"`

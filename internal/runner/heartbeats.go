@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -22,6 +23,8 @@ type heartbeats struct {
 	interval time.Duration
 	stop     *stopper
 	log      *logrus.Entry
+	// restarts is set once it is known that the server assigns the job again when its lease expires.
+	restarts atomic.Bool
 
 	finishing chan struct{}
 	once      sync.Once
@@ -43,9 +46,10 @@ func (h *heartbeats) isFinishing() bool {
 }
 
 // run sends heartbeats until ctx is canceled. A 410 from the server itself means that the job has
-// lost its lease. By design, this happens to a started job only if the server declared the job
+// lost its lease. By design, this happens to a started deployment only if the server declared the job
 // lost. Then run returns and no further step starts. The running step continues, because
-// interrupting pulumi would be worse, and the server still accepts the log and the result.
+// interrupting pulumi would be worse, and the server still accepts the log and the result. A policy
+// evaluation ends at once: the server has assigned it again, and nothing of this claim counts.
 func (h *heartbeats) run(ctx context.Context) {
 	phase, finishing := protocol.PhaseRunning, h.finishing
 	failed, refused := false, false
@@ -65,6 +69,9 @@ func (h *heartbeats) run(ctx context.Context) {
 				h.log.WithError(err).Warn("the server refuses this job's heartbeats; the job continues")
 			}
 			if protocol.Gone(err) {
+				if h.restarts.Load() {
+					h.stop.interrupt(workflow.ReasonLost)
+				}
 				return
 			}
 			pause *= refusedFactor // the operator might repair the cause

@@ -48,6 +48,11 @@ func (j *job) fetchCredentials(ctx context.Context, step workflow.Step, out *ste
 	if reason, stopped := j.stop.reason(); stopped {
 		return delivery.Failed(reason, "%s while %s was running", describeStop(reason), step.Name)
 	}
+	return endOfOwnStep(err, out)
+}
+
+// endOfOwnStep returns the verdict on a step that the runner itself performs.
+func endOfOwnStep(err error, out *stepLog) delivery.Verdict {
 	if err == nil {
 		return delivery.Verdict{Status: workflow.StatusSucceeded}
 	}

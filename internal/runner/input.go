@@ -83,6 +83,8 @@ func runLaunch(ctx context.Context, launch *protocol.Launch, opts Options, holde
 	log := logger.WithField("job_id", launch.JobID)
 	if d := launch.Definition; d != nil && d.Deployment != nil {
 		log = log.WithFields(logrus.Fields{"deployment_id": d.Deployment.ID, "stack": d.Deployment.StackName()})
+	} else if d != nil && d.PolicyEvaluation != nil {
+		log = log.WithField("stack", d.PolicyEvaluation.StackName())
 	}
 	if protectErr != nil {
 		log.WithError(protectErr).Warn("the runner's memory is not protected from the job's own processes")

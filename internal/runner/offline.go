@@ -23,6 +23,16 @@ func (Offline) Heartbeat(context.Context, protocol.Phase) (protocol.HeartbeatRes
 	return protocol.HeartbeatResponse{}, nil
 }
 
+// OpenedSecrets returns nothing, because a server opens environments.
+func (Offline) OpenedSecrets(context.Context, int64) (protocol.OpenedSecrets, error) {
+	return protocol.OpenedSecrets{}, nil
+}
+
+// OpenEnvironments returns a problem, because only a server opens environments.
+func (Offline) OpenEnvironments(context.Context) (protocol.JobEnvironments, error) {
+	return protocol.JobEnvironments{Problem: "this job runs without a server, and only a server opens environments"}, nil
+}
+
 // IdentityToken returns an error, because only a server issues identity tokens.
 func (Offline) IdentityToken(context.Context, string) (protocol.IdentityToken, error) {
 	return protocol.IdentityToken{}, credentials.ErrNoIssuer

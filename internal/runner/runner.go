@@ -28,6 +28,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/runner/credentials"
 	"workflowagent/internal/runner/environ"
+	"workflowagent/internal/runner/policy"
 	"workflowagent/internal/runner/process"
 	"workflowagent/internal/workflow"
 )
@@ -45,6 +46,10 @@ type Server interface {
 	credentials.Server
 	Definition(ctx context.Context) (*workflow.JobDefinition, error)
 	Heartbeat(ctx context.Context, phase protocol.Phase) (protocol.HeartbeatResponse, error)
+	// OpenedSecrets returns the secrets of the environments that the job has opened, unless their count is known.
+	OpenedSecrets(ctx context.Context, known int64) (protocol.OpenedSecrets, error)
+	// OpenEnvironments opens the environments of the deployment's settings.
+	OpenEnvironments(ctx context.Context) (protocol.JobEnvironments, error)
 	// Gone reports whether the server itself has responded to any of these calls that the claim is
 	// superseded or the job's result is final.
 	Gone() bool
@@ -109,8 +114,14 @@ type job struct {
 	keeper   *credentials.Keeper
 	keep     *keeping
 	notices  notices
-	sessions []int // of the steps that ran
-	begun    bool  // a step after those for credentials and source has started
+	openings openings
+	policy   *policy.Files // of a policy evaluation
+
+	heartbeats *heartbeats
+
+	deadline time.Time // of the job; zero for none
+	sessions []int     // of the steps that ran
+	begun    bool      // a step after those for credentials, source and environments has started
 
 	pulumiVersion string // of the steps' pulumi, if the job selects versions
 
@@ -134,6 +145,7 @@ func Run(ctx context.Context, launch *protocol.Launch, server Server, opts Optio
 		masks:  redact.New(),
 		keep:   &keeping{},
 	}
+	j.openings = openings{server: server, masks: j.masks, notify: j.notices.add, log: j.log, retry: opts.Timing.Retry}
 	if opts.Cancelled {
 		j.stop.interrupt(workflow.ReasonCancelled)
 	}
@@ -186,13 +198,13 @@ func (j *job) run(ctx context.Context) (protocol.Result, error) {
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	defer endBackground()
-	heartbeats := newHeartbeats(j.server, j.opts.Timing.Heartbeat, j.stop, j.log)
-	owned.Go(func() { heartbeats.run(background) })
+	j.heartbeats = newHeartbeats(j.server, j.opts.Timing.Heartbeat, j.stop, j.log)
+	owned.Go(func() { j.heartbeats.run(background) })
 	owned.Go(func() { j.relaySignals(background) })
 
 	v := j.work(background)
 	j.delivering.Store(true)
-	heartbeats.finish()
+	j.heartbeats.finish()
 	// From here on, the job's result no longer depends on the runner.
 	if err := j.writeOutcome(outcomeOf(v)); err != nil {
 		j.log.WithError(err).Warn("writing the job's result before its delivery")
@@ -268,6 +280,7 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 		j.keeper.Close()
 	}()
 	if timeout := time.Duration(j.definition.Timeout); timeout > 0 {
+		j.deadline = time.Now().Add(timeout)
 		timer := time.AfterFunc(timeout, func() { j.stop.interrupt(workflow.ReasonTimeout) })
 		defer timer.Stop()
 	}
@@ -277,6 +290,12 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 		}
 		return j.refuse(workflow.ReasonInvalidJob, err)
 	}
+	defer func() { _ = j.policy.Close() }() // they have no names, so nothing else can fail
+	defer func() {                          // before the log is delivered, which can take hours
+		if err := os.RemoveAll(filepath.Join(j.opts.JobDir, dirEnvironments)); err != nil {
+			j.log.WithError(err).Warn("removing the files of environments")
+		}
+	}()
 	v := j.planned(ctx)
 	return j.postRun(ctx, v)
 }
@@ -284,6 +303,7 @@ func (j *job) steps(ctx context.Context) delivery.Verdict {
 // planned runs the steps of the definition.
 func (j *job) planned(ctx context.Context) delivery.Verdict {
 	preRun := 0
+	result := delivery.Verdict{Status: workflow.StatusSucceeded}
 	for index, step := range j.definition.Steps {
 		if index == 0 || step.Run == workflow.RunSetup {
 			continue // the agent reports this step
@@ -294,16 +314,23 @@ func (j *job) planned(ctx context.Context) delivery.Verdict {
 		if j.server.Gone() {
 			return delivery.Failed(workflow.ReasonLost, "the server has finished this job or assigned it to another agent; the step %q was not started", step.Name)
 		}
-		j.begun = j.begun || step.Run != workflow.RunCredentials && step.Run != workflow.RunSourceGit
+		switch step.Run {
+		case workflow.RunCredentials, workflow.RunSourceGit, workflow.RunEnvironments:
+		default:
+			j.begun = true
+		}
 		v := j.step(ctx, index, step, preRun)
 		if v.Status != workflow.StatusSucceeded {
-			return v
+			if _, stopped := j.stop.reason(); stopped || v.ExitCode == nil || v.Signal != "" || !policy.Continues(step.Run, *v.ExitCode) {
+				return v
+			}
+			result = v
 		}
 		if step.Run == workflow.RunPreRun {
 			preRun++
 		}
 	}
-	return delivery.Verdict{Status: workflow.StatusSucceeded}
+	return result
 }
 
 // mask adds secrets to those that are masked. It ends early if the job must stop.
@@ -327,6 +354,7 @@ func (j *job) define(ctx context.Context) error {
 			return err
 		}
 	}
+	j.heartbeats.restarts.Store(j.definition.PolicyEvaluation != nil)
 	return j.definition.Validate()
 }
 
@@ -337,7 +365,17 @@ func (j *job) prepare(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(j.opts.JobDir, protocol.DirWork), 0o755); err != nil {
 		return fmt.Errorf("creating the job's work directory: %w", err)
 	}
-	env, err := environ.New(j.opts.JobDir, cmp.Or(j.opts.PulumiEnv, protocol.FilePulumiEnv), j.opts.Environ, j.launch, j.definition)
+	launch := j.launch
+	if e := j.definition.PolicyEvaluation; e != nil {
+		var err error
+		if j.policy, err = policy.NewFiles(j.opts.JobDir, len(e.Packs)); err != nil {
+			return err
+		}
+		without := *launch
+		without.ForwardedEnv = nil // policy packs are foreign code
+		launch = &without
+	}
+	env, err := environ.New(j.opts.JobDir, cmp.Or(j.opts.PulumiEnv, protocol.FilePulumiEnv), j.opts.Environ, launch, j.definition)
 	if err != nil {
 		return err
 	}

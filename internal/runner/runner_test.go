@@ -77,11 +77,12 @@ func newHarness(t *testing.T, definition *workflow.JobDefinition) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
+	home := t.TempDir()
 	h := &harness{
 		t:      t,
 		launch: &protocol.Launch{JobID: jobID, JobToken: jobToken, Epoch: 3, Definition: definition},
 		environ: []string{
-			"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), asCommand + "=1", "TEST_BINARY=" + self,
+			"PATH=" + os.Getenv("PATH"), "HOME=" + home, "PULUMI_HOME=" + filepath.Join(home, ".pulumi"), asCommand + "=1", "TEST_BINARY=" + self,
 			"GORACE=atexit_sleep_ms=0", // otherwise each command takes a second to exit under the race detector
 		},
 		timing: runner.Timing{

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -13,6 +14,8 @@ import (
 
 	"workflowagent/internal/delivery"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/runner/languagehost"
+	"workflowagent/internal/runner/policy"
 	"workflowagent/internal/runner/process"
 	"workflowagent/internal/runner/steps"
 	"workflowagent/internal/workflow"
@@ -27,6 +30,9 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, number in
 		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
 	}
 	out := newStepLog(j.masks, stream, j.echo(), log)
+	if d := j.definition.Deployment; d != nil && d.OpensEnvironments {
+		out.output = func() bool { return j.openings.await(ctx) }
+	}
 	started := time.Now()
 	j.courier.ReportStep(index, protocol.StepStatusRequest{Status: workflow.StepRunning, StartedAt: &started, PulumiVersion: j.pulumiVersion})
 	log.Info("step started")
@@ -35,6 +41,9 @@ func (j *job) step(ctx context.Context, index int, step workflow.Step, number in
 	v := j.command(ctx, step, number, out)
 	j.keeper.StepEnded()
 	j.notices.follow(nil)
+	if advice := out.missingHost(); advice != "" && v.Reason == workflow.ReasonExitCode {
+		out.line("error: " + advice)
+	}
 	if v.Status != workflow.StatusSucceeded && !strings.HasPrefix(out.lastLine(), "error: ") {
 		out.line("error: " + v.Message)
 	}
@@ -72,6 +81,9 @@ func (j *job) workspaceUse() protocol.WorkspaceUse {
 	return protocol.WorkspaceFresh
 }
 
+// dirHost is the directory, in the job's, of the language host if pulumi's own cannot be written.
+const dirHost = "language-host"
+
 // leftRunning is the warning about processes that keep a step from ending.
 const leftRunning = "warning: killed processes that the step left running, because they held its output open: " +
 	"redirect the output of background processes, as in \"command >out.log 2>&1 &\"; then they keep running until the job ends"
@@ -80,8 +92,11 @@ func (j *job) command(ctx context.Context, step workflow.Step, number int, out *
 	failed := func(err error) delivery.Verdict {
 		return delivery.Failed(workflow.ReasonInvalidJob, "%v", err)
 	}
-	if step.Run == workflow.RunCredentials {
+	switch step.Run {
+	case workflow.RunCredentials:
 		return j.fetchCredentials(ctx, step, out)
+	case workflow.RunEnvironments:
+		return j.openEnvironments(ctx, step, out)
 	}
 	began := time.Now()
 	env, notices, secrets := j.env.ForStep(j.cloudVariables(ctx, step))
@@ -104,6 +119,10 @@ func (j *job) command(ctx context.Context, step workflow.Step, number int, out *
 	if strings.HasPrefix(step.Run, workflow.RunPulumi) {
 		j.keep.onlyPulumi = true
 		env = j.reuseCompiled(ctx, env)
+	}
+	env, err := languagehost.Install(env, j.opts.Self, filepath.Join(j.opts.JobDir, dirHost))
+	if err != nil {
+		j.log.WithError(err).Warn("policy packs that are programs will not run")
 	}
 	cmd, report, err := j.prepareCommand(step, number, env)
 	if err != nil {
@@ -155,6 +174,10 @@ func (j *job) command(ctx context.Context, step workflow.Step, number int, out *
 // command's ExtraFiles.
 func (j *job) prepareCommand(step workflow.Step, number int, env []string) (cmd *exec.Cmd, report *os.File, err error) {
 	work := j.workDir()
+	if args := policy.Command(step.Run); args != nil {
+		cmd, err = j.policyCommand(step, args)
+		return cmd, nil, err
+	}
 	args, internal, err := steps.Command(step.Run)
 	if err != nil {
 		return nil, nil, err
@@ -187,6 +210,31 @@ func (j *job) prepareCommand(step workflow.Step, number int, env []string) (cmd 
 	return cmd, nil, nil
 }
 
+// policyCommand returns the command of a step of a policy evaluation.
+func (j *job) policyCommand(step workflow.Step, args []string) (*exec.Cmd, error) {
+	e := j.definition.PolicyEvaluation
+	if e == nil {
+		return nil, fmt.Errorf("the job definition has the step %q but no policy evaluation", step.Name)
+	}
+	params := policy.Params{
+		JobDir: j.opts.JobDir, Self: j.opts.Self, ServiceURL: j.launch.ServiceURL, UserAgent: cmp.Or(j.launch.UserAgent, "workflow-runner/"+j.opts.Version),
+		CACertPEM: j.launch.CACertPEM, Evaluation: e,
+	}
+	if timeout := time.Duration(j.definition.Timeout); timeout > 0 {
+		const forReport = 6 // part of the job's time that remains for the report
+		params.Remaining = workflow.Duration(max(time.Until(j.deadline)-timeout/forReport, time.Nanosecond))
+	}
+	cmd := exec.Command(j.opts.Self, args...) //nolint:noctx // only the stopper stops it
+	cmd.Dir = j.workDir()
+	// Unlike other steps, it ignores what earlier ones have written to PULUMI_ENV, and a token in the image.
+	for name, value := range j.env.Base().Vars {
+		if !strings.HasPrefix(name, "PULUMI_") {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
+	return cmd, params.HandOver(cmd, j.policy)
+}
+
 // shellText returns the text that a shell runs in a step, or "".
 func (j *job) shellText(step workflow.Step, number int) string {
 	if d := j.definition.Deployment; step.Run == workflow.RunPostRun && d != nil && number < len(d.PostRunCommands) {
@@ -195,7 +243,7 @@ func (j *job) shellText(step workflow.Step, number int) string {
 	if d := j.definition.Deployment; step.Run == workflow.RunPreRun && d != nil && number < len(d.PreRunCommands) {
 		return d.PreRunCommands[number]
 	}
-	if _, internal, _ := steps.Command(step.Run); internal {
+	if _, internal, _ := steps.Command(step.Run); internal || policy.Command(step.Run) != nil {
 		return ""
 	}
 	return step.Run
@@ -284,7 +332,7 @@ func (j *job) await(p *process.Process, interrupt func() error, limits limits, o
 // patience returns the grace period after an interrupt. An operation whose effect is unknown gets
 // the longer period.
 func (j *job) patience() time.Duration {
-	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() {
+	if d := j.definition.Deployment; d != nil && !d.Operation.Changes() || j.definition.PolicyEvaluation != nil {
 		return j.opts.Timing.PatienceOther
 	}
 	return j.opts.Timing.PatienceChange

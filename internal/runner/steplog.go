@@ -17,6 +17,7 @@ import (
 type stepLog struct {
 	masked *redact.Writer
 	sink   *logSink
+	output func() bool // waits until the step's output may be written, or reports that it must not
 }
 
 func newStepLog(masks *redact.Set, stream *delivery.Stream, echo io.Writer, log *logrus.Entry) *stepLog {
@@ -24,8 +25,11 @@ func newStepLog(masks *redact.Set, stream *delivery.Stream, echo io.Writer, log 
 	return &stepLog{masked: masks.Writer(sink), sink: sink}
 }
 
+// Write writes output of the step.
 func (l *stepLog) Write(p []byte) (int, error) {
-	_, _ = l.masked.Write(p) // the sink never fails
+	if l.output == nil || l.output() {
+		_, _ = l.masked.Write(p) // the sink never fails
+	}
 	return len(p), nil
 }
 
@@ -37,7 +41,7 @@ func (l *stepLog) line(text string) {
 	if l.sink.midLine() {
 		text = "\n" + text
 	}
-	_, _ = l.Write([]byte(text + "\n"))
+	_, _ = l.masked.Write([]byte(text + "\n"))
 }
 
 func (l *stepLog) lastLine() string {
@@ -59,10 +63,11 @@ type logSink struct {
 	echo   io.Writer
 	log    *logrus.Entry
 
-	mu      sync.Mutex
-	failed  bool
-	current []byte // the incomplete line
-	last    []byte // the last complete line that was not empty
+	mu       sync.Mutex
+	failed   bool
+	current  []byte // the incomplete line
+	last     []byte // the last complete line that was not empty
+	hostless string // what to do about a policy pack without a language host
 }
 
 func (s *logSink) Write(p []byte) (int, error) {
@@ -83,6 +88,7 @@ func (s *logSink) Write(p []byte) (int, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.watchHosts(p)
 	s.remember(p)
 	return len(p), nil
 }

@@ -19,11 +19,14 @@ import (
 	"workflowagent/internal/server/api/control"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/config"
+	"workflowagent/internal/server/environments"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/organizations"
+	"workflowagent/internal/server/policies/evaluations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/storage/quota"
@@ -149,6 +152,9 @@ func openDirectly(ctx context.Context, cfg config.Config, version, onBehalf stri
 		Identity: ids, Sessions: signin.New(db, signin.Options{Log: log, Identity: ids}), Pools: pools.New(db, log), Console: console,
 		Organizations: organizations.New(db, log, limit, cfg.MaxDeployments),
 		Backups:       newBackups(cfg, db, version, log),
+		Grants:        grants.New(db),
+		Environments:  environments.New(db, environments.Options{Log: log, Quota: limit}),
+		Evaluations:   evaluations.New(db, evaluations.Options{Log: log}),
 		Stacks:        stacks.New(db, stacks.Options{Log: log, Quota: limit, ExternalURL: cfg.ExternalURL, Console: console, KeepDeleted: cfg.KeepDeletedStacks}),
 	})
 	return direct{service, uid, onBehalf}, db.Close, nil

@@ -6,9 +6,11 @@ import (
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/environments/source"
 	"workflowagent/internal/server/gitops/dispatch"
 	"workflowagent/internal/server/gitops/report"
 	"workflowagent/internal/server/gitops/review"
+	"workflowagent/internal/server/gitops/sources"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/vcs"
@@ -22,14 +24,14 @@ func (s *Server) newIntegrations(secrets *keyring.Ring) *integrations.Service {
 }
 
 // newDispatch returns the service that deploys what forges report, and adds its background work.
-func (s *Server) newDispatch(forges *integrations.Service, service *deployments.Service, memory *budget.Budget) *dispatch.Service {
+func (s *Server) newDispatch(forges *integrations.Service, service *deployments.Service, memory *budget.Budget, synced *sources.Service) *dispatch.Service {
 	reviews := review.New(s.db, review.Options{Log: s.logOf("review-stacks"), Queue: service, Stacks: s.stacks})
 	events := dispatch.New(s.db, dispatch.Options{
 		Log: s.logOf("forges"), Integrations: forges, Queue: service, Interval: s.cfg.ForgePoll,
-		Reviewed: reviews.Reviewed,
+		Reviewed: reviews.Reviewed, Heard: synced.Heard,
 	})
 	reports := report.New(s.db, report.Options{
-		Log: s.logOf("reports"), Stacks: s.stacks, Memory: memory, Console: s.cfg.Console(), Secrets: service.KnownSecrets,
+		Log: s.logOf("reports"), Stacks: s.stacks, Memory: memory, Console: s.cfg.Console(), Secrets: s.knownSecrets(service),
 		Connect: func(ctx context.Context, id string) (report.Integration, error) {
 			return connect(ctx, s.db, forges, id)
 		},
@@ -50,6 +52,15 @@ func (s *Server) newDispatch(forges *integrations.Service, service *deployments.
 		}},
 	)
 	return events
+}
+
+// newSources returns the service that synchronizes environments with repositories, and adds its background work.
+func (s *Server) newSources(forges *integrations.Service, definitions *source.Service, memory *budget.Budget) *sources.Service {
+	service := sources.New(s.db, sources.Options{
+		Log: s.logOf("environment-sources"), Integrations: forges, Sources: definitions, Memory: memory, Console: s.cfg.Console(), Interval: s.cfg.ForgePoll,
+	})
+	s.subsystems = append(s.subsystems, Subsystem{Name: "environment-sources", Exclusive: true, Run: service.Run})
+	return service
 }
 
 // connect returns an integration as reports use it.

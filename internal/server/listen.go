@@ -320,3 +320,11 @@ func serve(server *http.Server, l net.Listener, secure bool) error {
 	}
 	return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 }
+
+// shutDown lets the requests of a server finish until ctx is done.
+func (s *Server) shutDown(ctx context.Context, server *http.Server) {
+	if err := server.Shutdown(ctx); err != nil {
+		s.log.WithError(err).Warn("some requests did not finish in time and were cut off")
+		_ = server.Close() // its error is that of a listener that is closed already
+	}
+}

@@ -67,3 +67,12 @@ func (s *Server) tryReload(load func() (config.Config, error)) {
 
 // currentMetricsToken returns the bearer token of /metrics, or "".
 func (s *Server) currentMetricsToken() string { return s.metricsToken.Load().Reveal() }
+
+// status returns a line for the service manager.
+func (s *Server) status() string {
+	line := "serving " + s.cfg.ExternalURL
+	if s.unreloaded.Load() {
+		line += "; the configuration was not reloaded, see the log"
+	}
+	return line
+}

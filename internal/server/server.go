@@ -37,6 +37,11 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
+	"workflowagent/internal/server/environments"
+	"workflowagent/internal/server/environments/evaluator"
+	"workflowagent/internal/server/environments/opening"
+	"workflowagent/internal/server/environments/source"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/issuer"
@@ -47,6 +52,9 @@ import (
 	"workflowagent/internal/server/identity/signin/passkey"
 	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/policies/evaluations"
+	"workflowagent/internal/server/policies/exceptions"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/runners"
@@ -75,7 +83,10 @@ type Server struct {
 	secrets       *keyring.Ring
 	identity      *identity.Service
 	stacks        *stacks.Service
+	results       *results.Service
 	triggers      *triggers.Service
+	evaluator     *evaluator.Pool
+	opening       *opening.Service
 	quota         *quota.Quota
 	organizations *organizations.Service
 	issuer        *issuer.Service
@@ -143,6 +154,8 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Log: s.logOf("stacks"), Secrets: secrets, Lease: s.cfg.UpdateLease, Memory: memory, Quota: s.quota, ExternalURL: s.cfg.ExternalURL,
 		Console: s.cfg.Console(), KeepDeleted: s.cfg.KeepDeletedStacks,
 	})
+	s.results = results.New(s.db, results.Options{Log: s.logOf("policy-results"), Console: s.cfg.Console()})
+	s.metrics.MustRegister(s.results.Metrics()...)
 	if err := s.bootstrap(ctx, notices); err != nil {
 		return nil, err
 	}
@@ -153,20 +166,37 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	backups := newBackups(s.cfg, s.db, version, s.logOf("backup"))
 	poolService := pools.New(s.db, s.logOf("pools"))
 	forges := s.newIntegrations(secrets)
-	service := s.newDeployments(poolService, forges, secrets)
+	packs, err := newPolicies(s.cfg, s.db, secrets, s.quota, s.logOf("policies"))
+	if err != nil {
+		return nil, err
+	}
+	envs := environments.New(s.db, environments.Options{Log: s.logOf("environments"), Secrets: secrets, Quota: s.quota})
+	if s.opening, err = s.newOpening(envs, secrets); err != nil {
+		return nil, err
+	}
+	policyEvaluations, excepted := s.newEvaluations(packs), exceptions.NewService(s.db, s.quota)
+	service := s.newDeployments(poolService, forges, policyEvaluations, secrets)
 	s.triggers = triggers.New(s.db, service, s.logOf("schedules"))
 	hooks := webhooks.New(s.db, webhooks.Options{
 		Log: s.logOf("webhooks"), Secrets: secrets, Receivers: &outbound.Client{Reach: s.cfg.Reach()}, Deploy: service.CreateIn,
 	})
 	s.subsystems = append(
 		s.ownSubsystems(), Subsystem{Name: "deployments", Run: service.Run},
+		Subsystem{Name: "policy-evaluations", Run: policyEvaluations.Run},
+		Subsystem{Name: "old-policy-evaluations", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, policyEvaluations.Remove) }},
+		Subsystem{Name: "scheduled-policy-evaluations", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, policyEvaluations.Repeat) }},
+		Subsystem{Name: "policy-packs", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, packs.Sweep) }},
+		Subsystem{Name: "policy-exceptions", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, excepted.Sweep) }},
+		Subsystem{Name: "policy-issues", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, time.Hour, s.results.Sweep) }},
 		Subsystem{Name: "webhooks", Run: hooks.Run}, // every server sends
 		Subsystem{Name: "webhook-records", Exclusive: true, Run: func(ctx context.Context) error { return every(ctx, 10*time.Minute, hooks.Sweep) }},
 	)
 	if s.cfg.BackupSchedule != "" {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "backups", Exclusive: true, Run: backups.Run})
 	}
-	events := s.newDispatch(forges, service, memory)
+	definitions := source.New(envs)
+	synced := s.newSources(forges, definitions, memory)
+	events := s.newDispatch(forges, service, memory, synced)
 	recoveries := recovery.New(s.db, service, s.logOf("recovery"))
 	if err := recoveries.Begin(ctx); err != nil {
 		return nil, err
@@ -188,12 +218,13 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 	list := estate.New(s.db, s.logOf("estate"))
 	s.subsystems = append(s.subsystems, Subsystem{Name: "estate", Exclusive: true, Run: list.Run})
 	pages := console.New(console.Deps{
-		Estate: list, Search: search.New(s.db),
+		Estate: list, Search: search.New(s.db), Results: s.results, Exceptions: excepted,
 		Site: page.Options{
 			Log: s.logOf("console"), Identity: s.identity, Stacks: s.stacks, Sessions: sessions, Notes: s.db, Memory: memory,
 			Starred: console.Stars(list), Numbers: home.Counters{Deployments: service, Pools: poolService, Stacks: s.stacks, Estate: list, Invitations: invited}.Numbers, Restored: recoveries.BackupOf, URL: string(s.cfg.Console()), Plain: s.plainAddress(), Draining: s.draining,
 		},
-		Identity: s.identity, Organizations: s.organizations, SignIn: sessions, Invitations: invited, Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
+		Identity: s.identity, Organizations: s.organizations, SignIn: sessions, Invitations: invited, Grants: grants.New(s.db), Providers: providers, Passkeys: passkeys, Stacks: s.stacks, Deployments: service, Pools: poolService, Drift: drift.New(s.db), Triggers: s.triggers,
+		Policies: packs, Evaluations: policyEvaluations, Environments: envs, Opening: s.opening,
 		Webhooks: hooks, Integrations: forges, Events: events, OIDC: trust, Recovery: recoveries, Issuer: s.cfg.Issuer(), APIURL: s.cfg.ExternalURL, URLNotice: s.urlNotice, Audit: audit.New(s.db), Activity: activity.New(s.db, s.logOf("activity")), Server: s.describe(version, backups), Releases: cfg.Releases,
 	})
 	if err := s.offerLink(ctx, sessions, notices); err != nil {
@@ -216,10 +247,18 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		Drift:         drift.New(s.db),
 		Usage:         usage.New(s.db),
 		Webhooks:      hooks,
+		Policies:      packs,
+		Environments:  envs,
+		Opening:       s.opening,
+		Sources:       synced,
+		Evaluations:   policyEvaluations,
+		Results:       s.results,
+		Exceptions:    excepted,
 		Forges:        forges,
 		Events:        events,
 		Audit:         audit.New(s.db),
 		Invitations:   invited,
+		Grants:        grants.New(s.db),
 		OIDC:          trust,
 		Recovery:      recoveries,
 		Issuer:        s.issuer,
@@ -245,7 +284,7 @@ func New(ctx context.Context, cfg config.Config, version string, log *logrus.Ent
 		s.subsystems = append(s.subsystems, newExpiryWatch(s.certificate, s.logOf("tls"), s.metrics).subsystem())
 	}
 	s.prepareHTTP()
-	s.openControl(version, memory, admin.Services{Identity: s.identity, Organizations: s.organizations, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Console: s.cfg.Console(), Backups: backups, Recovery: recoveries})
+	s.openControl(version, memory, admin.Services{Identity: s.identity, Organizations: s.organizations, Sessions: sessions, Pools: poolService, Stacks: s.stacks, Grants: grants.New(s.db), Environments: envs, Sources: definitions, EnvironmentSources: synced, Evaluations: policyEvaluations, Console: s.cfg.Console(), Backups: backups, Recovery: recoveries})
 	if s.cfg.Runners > 0 {
 		s.subsystems = append(s.subsystems, Subsystem{Name: "runners", Run: s.newRunners(poolService, version).Run})
 	} else {
@@ -300,10 +339,10 @@ func (s *Server) logOf(subsystem string) *logrus.Entry {
 	return s.log.WithField("subsystem", subsystem)
 }
 
-func (s *Server) newDeployments(poolService *pools.Service, forges *integrations.Service, secrets *keyring.Ring) *deployments.Service {
+func (s *Server) newDeployments(poolService *pools.Service, forges *integrations.Service, policyEvaluations *evaluations.Service, secrets *keyring.Ring) *deployments.Service {
 	cfg := s.cfg
 	service := deployments.New(s.db, deployments.Options{
-		Log: s.logOf("deployments"), Secrets: secrets, Updates: s.stacks, Pools: poolService, Quota: s.quota, Issuer: s.issuer, Repositories: forges,
+		Log: s.logOf("deployments"), Secrets: secrets, Updates: s.stacks, Pools: poolService, Quota: s.quota, Issuer: s.issuer, Repositories: forges, Evaluations: policyEvaluations,
 		ExternalURL: cfg.ExternalURL, Console: cfg.Console(), DefaultImage: cfg.DefaultImage, Cap: cfg.MaxDeployments,
 		Lease: cfg.JobLease, Lost: cfg.JobLost,
 		// Leases of seconds need a short interval, because a pause of up to three intervals does not
@@ -311,7 +350,10 @@ func (s *Server) newDeployments(poolService *pools.Service, forges *integrations
 		Sweep: min(5*time.Second, max(50*time.Millisecond, min(cfg.JobLease/5, cfg.JobLost/5, cfg.UpdateLease/20))),
 	})
 	s.stacks.Follow(stacks.Hooks{
-		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, StackDeleted: service.StackDeleted, UpdateFinished: service.UpdateFinished, KnownSecrets: service.KnownSecrets,
+		LinkUpdate: service.LinkUpdate, MayWrite: service.MayWrite, StackDeleted: service.StackDeleted, UpdateFinished: service.UpdateFinished, KnownSecrets: s.knownSecrets(service), Openings: s.opening.Openings,
+		Started:      s.opening.UpdateStarted,
+		StateChanged: policyEvaluations.StateChanged,
+		Recorded:     s.results.Recorded, Ended: s.results.Ended,
 	})
 	return service
 }
@@ -431,23 +473,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// shutDown lets the requests of a server finish until ctx is done.
-func (s *Server) shutDown(ctx context.Context, server *http.Server) {
-	if err := server.Shutdown(ctx); err != nil {
-		s.log.WithError(err).Warn("some requests did not finish in time and were cut off")
-		_ = server.Close() // its error is that of a listener that is closed already
-	}
-}
-
-// status returns a line for the service manager.
-func (s *Server) status() string {
-	line := "serving " + s.cfg.ExternalURL
-	if s.unreloaded.Load() {
-		line += "; the configuration was not reloaded, see the log"
-	}
-	return line
-}
-
 func (s *Server) closeAll() {
 	s.supervision.Close()
 	for _, l := range []net.Listener{s.listener, s.redirects, s.commands} {
@@ -457,6 +482,9 @@ func (s *Server) closeAll() {
 	}
 	if s.acme != nil {
 		s.acme.Close()
+	}
+	if s.evaluator != nil {
+		s.evaluator.Close()
 	}
 	if s.db != nil {
 		if err := s.db.Close(); err != nil {

@@ -263,7 +263,7 @@ func TestStartWithoutRunners(t *testing.T) {
 	}
 	warnings := func() (out []*logrus.Entry) {
 		for _, e := range logged.AllEntries() {
-			if e.Level == logrus.WarnLevel {
+			if e.Level == logrus.WarnLevel && !strings.HasPrefix(e.Message, "workflow-esc ") { // tests have no evaluator
 				out = append(out, e)
 			}
 		}

@@ -32,7 +32,7 @@ func (s *Server) Only(names ...string) {
 
 // held are the subsystems that start deployments or change something outside of the server, and the one that removes what
 // has become old since the backup. A restored server does not run them before its release.
-var held = []string{"schedules", "webhooks", "forge-events", "forge-polls", "forge-reports", "review-stacks", "retention"}
+var held = []string{"schedules", "webhooks", "forge-events", "forge-polls", "forge-reports", "review-stacks", "environment-sources", "retention"}
 
 func (s *Server) hold(r *recovery.Service) {
 	for i, sub := range s.subsystems {

@@ -100,6 +100,14 @@ func Bytes[N ~int | ~int64 | ~uint64](n N) string { return humanize.IBytes(uint6
 // Number returns n with commas between thousands.
 func Number[N ~int | ~int64](n N) string { return humanize.Comma(int64(n)) }
 
+// UpTo returns a number that was counted up to a limit, such as "10,000+".
+func UpTo[N ~int | ~int64](n, limit N) string {
+	if n >= limit {
+		return Number(limit) + "+"
+	}
+	return Number(n)
+}
+
 // Count returns a number with its noun, such as "1 agent" or "12,000 lines". The plural adds "s".
 func Count[N ~int | ~int64](n N, noun string) string {
 	if n != 1 {

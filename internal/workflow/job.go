@@ -41,8 +41,10 @@ type JobDefinition struct {
 	Env          map[string]string `json:"env"`
 	Steps        []Step            `json:"steps"` // index 0 is the setup step, which the agent reports
 
-	SecretEnv  []string    `json:"secretEnv,omitempty"` // names of Env entries to mask in the log
-	Deployment *Deployment `json:"deployment,omitempty"`
+	SecretEnv []string `json:"secretEnv,omitempty"` // names of Env entries to mask in the log
+	// One of these is set, by the type of the job.
+	Deployment       *Deployment       `json:"deployment,omitempty"`
+	PolicyEvaluation *PolicyEvaluation `json:"policyEvaluation,omitempty"`
 }
 
 // Image is a job's container image and the credentials to pull it.
@@ -72,11 +74,18 @@ const (
 	RunSetup        = "" // step 0, performed by the agent
 	RunCredentials  = "workflow-runner credentials"
 	RunSourceGit    = "workflow-runner source git"
+	RunEnvironments = "workflow-runner environments"
 	RunDependencies = "workflow-runner dependencies"
 	RunPreRun       = "workflow-runner pre-run"
 	RunPostRun      = "workflow-runner post-run" // never in a definition's steps; see [Deployment]
 	RunPulumi       = "workflow-runner pulumi"   // followed by a space and the operation
 	RunRemoveStack  = "workflow-runner remove-stack"
+
+	// The steps of a [PolicyEvaluation], in this order.
+	RunPolicyState    = "workflow-runner policy state"
+	RunPolicyInstall  = "workflow-runner policy install"
+	RunPolicyEvaluate = "workflow-runner policy evaluate"
+	RunPolicyReport   = "workflow-runner policy report"
 )
 
 // RunCommandPrefix is the prefix of Run in every step that our server writes. A shell runs any
@@ -85,6 +94,9 @@ const RunCommandPrefix = "workflow-runner "
 
 // SourceStepName is the name of the step that fetches the source.
 const SourceStepName = "Get source"
+
+// EnvironmentsStepName is the name of the step that opens environments.
+const EnvironmentsStepName = "Open environments"
 
 // PulumiStepName returns the name of the step that runs pulumi. The stock CLI waits for a log
 // header with exactly this text before it follows the update.
@@ -100,9 +112,11 @@ type Deployment struct {
 	Operation    Operation `json:"operation"`
 	BackendURL   string    `json:"backendURL"` // the jobs' PULUMI_BACKEND_URL
 
-	Source         *Source       `json:"source,omitempty"` // nil: the image contains the program
-	OIDC           *OIDCSettings `json:"oidc,omitempty"`   // without placeholders; nil: the job gets no cloud credentials
-	PreRunCommands []string      `json:"preRunCommands,omitempty"`
+	Source *Source       `json:"source,omitempty"` // nil: the image contains the program
+	OIDC   *OIDCSettings `json:"oidc,omitempty"`   // without placeholders; nil: the job gets no cloud credentials
+	// Environments are the names of the environments whose variables and files the later steps get.
+	Environments   []string `json:"environments,omitempty"`
+	PreRunCommands []string `json:"preRunCommands,omitempty"`
 	// PostRunCommands run after the last step, as the steps that follow it by number. Runners that do not
 	// know them end the job without them.
 	PostRunCommands []PostRunCommand `json:"postRunCommands,omitempty"`
@@ -115,6 +129,9 @@ type Deployment struct {
 	// PulumiVersion is the range of versions of pulumi that the job may run, in the form of
 	// [ParseVersionRange]; "" for any.
 	PulumiVersion string `json:"pulumiVersion,omitempty"`
+	// OpensEnvironments means that the job can open environments, whose secrets the runner requests while
+	// the job runs and masks.
+	OpensEnvironments bool `json:"opensEnvironments,omitempty"`
 }
 
 // Workspace names what an agent keeps of a job for the next jobs of the same stack and trust class:
@@ -231,6 +248,12 @@ func (j *JobDefinition) Secrets() []NamedSecret {
 	}
 	if j.Image != nil && j.Image.Credentials != nil {
 		add("the image password", j.Image.Credentials.Password)
+	}
+	if e := j.PolicyEvaluation; e != nil {
+		add("the access token of the evaluation", e.AccessToken)
+		for _, p := range e.Packs {
+			add("the address of the pack "+p.Name, p.Location)
+		}
 	}
 	if d := j.Deployment; d != nil && d.Source != nil && d.Source.Git != nil && d.Source.Git.Auth != nil {
 		a := d.Source.Git.Auth

@@ -83,9 +83,11 @@ type OperationContext struct {
 	PreRunCommands       []string          `json:"preRunCommands,omitempty"`
 	PostRunCommands      []PostRunCommand  `json:"postRunCommands,omitempty"` // the public API does not have them
 	EnvironmentVariables map[string]Secret `json:"environmentVariables,omitempty"`
-	Options              *OptionsSettings  `json:"options,omitempty"`
-	OIDC                 *OIDCSettings     `json:"oidc,omitempty"`
-	Role                 *RoleSettings     `json:"role,omitempty"`
+	// Environments are the names of environments; see [Settings.Environments]. The public API does not have them.
+	Environments []string         `json:"environments,omitempty"`
+	Options      *OptionsSettings `json:"options,omitempty"`
+	OIDC         *OIDCSettings    `json:"oidc,omitempty"`
+	Role         *RoleSettings    `json:"role,omitempty"`
 }
 
 // These environment variables in the settings extend the checkout of a git repository. They are

@@ -199,6 +199,9 @@ func (s *Settings) Plan(op Operation) []Step {
 	if s.Git() != nil {
 		steps = append(steps, Step{Name: SourceStepName, Run: RunSourceGit})
 	}
+	if len(s.Environments()) > 0 { // package registries can need their variables
+		steps = append(steps, Step{Name: EnvironmentsStepName, Run: RunEnvironments})
+	}
 	if !opts.SkipInstallDependencies {
 		steps = append(steps, Step{Name: "Download dependencies", Run: RunDependencies})
 	}

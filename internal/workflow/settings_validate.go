@@ -203,7 +203,7 @@ func (c *OperationContext) validate() error {
 			return fmt.Errorf("operationContext.postRunCommands[%d].when must be %s, %s or %s", i, WhenAlways, WhenSuccess, WhenFailure)
 		}
 	}
-	if err := checkVariables(c.EnvironmentVariables); err != nil {
+	if err := cmp.Or(checkVariables(c.EnvironmentVariables), checkEnvironments(c.Environments)); err != nil {
 		return err
 	}
 	if o := c.Options; o != nil && o.Shell != "" && !isShellName(o.Shell) {
@@ -292,22 +292,42 @@ func looksLikeToken(user string) bool {
 	return len(user) >= 40 || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(user, prefix) })
 }
 
-// CheckBranch returns an error unless branch is a valid branch name or full ref that does not look
-// like an option.
+// CheckBranch returns an error unless git can have a branch with the name, or a full ref, that does not look like an
+// option. The rules are those of git check-ref-format --branch.
 func CheckBranch(branch string) error {
 	if err := checkWord(branch, 1000); err != nil {
-		return err
+		return fmt.Errorf("%q cannot be a branch: %w", clip(branch), err)
 	}
-	bad := strings.ContainsAny(branch, "~^:?*[\\") || strings.Contains(branch, "..") || strings.Contains(branch, "@{") ||
-		strings.Contains(branch, "//") || strings.HasPrefix(branch, "/") || branch == "@" ||
-		strings.HasSuffix(branch, "/") || strings.HasSuffix(branch, ".")
-	for part := range strings.SplitSeq(branch, "/") {
-		bad = bad || strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock")
-	}
-	if bad {
-		return fmt.Errorf("%q is not a valid branch name", branch)
+	if text := wrongRef(branch); text != "" {
+		return fmt.Errorf("%q cannot be a branch: %s", clip(branch), text)
 	}
 	return nil
+}
+
+// wrongRef says which rule of git a name breaks; "" if none.
+func wrongRef(name string) string {
+	if at := strings.IndexAny(name, "~^:?*[\\"); at >= 0 {
+		return fmt.Sprintf("it contains %q", name[at:at+1])
+	}
+	for _, text := range []string{"..", "@{", "//"} {
+		if strings.Contains(name, text) {
+			return fmt.Sprintf("it contains %q", text)
+		}
+	}
+	if strings.HasPrefix(name, "/") || strings.HasSuffix(name, "/") || strings.HasSuffix(name, ".") {
+		return "it begins or ends with a slash, or ends with a dot"
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return "a part of it begins with a dot, or ends with .lock"
+		}
+	}
+	// git rejects such branches, or interprets them as the current branch.
+	short, full := strings.CutPrefix(name, "refs/heads/")
+	if short == "@" || short == "HEAD" || full && strings.HasPrefix(short, "-") {
+		return "git has another meaning for it"
+	}
+	return ""
 }
 
 // CheckCommit returns an error unless commit is a commit hash, which can be abbreviated.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Status is the public state of a deployment and its job. A [Reason] states why a job ended.
+// Status is the public state of a job, and of the deployment or policy evaluation that it runs. A [Reason] states why a job ended.
 type Status string
 
 // The public statuses.
@@ -53,7 +53,7 @@ const (
 	ReasonRefused       Reason = "refused"        // the agent's own rules do not allow this job
 	ReasonEvicted       Reason = "evicted"        // its host or container was removed or shut down
 	ReasonLost          Reason = "lost"           // the server received nothing from it for too long
-	ReasonAbandoned     Reason = "abandoned"      // each agent that claimed it stopped reporting before it started
+	ReasonAbandoned     Reason = "abandoned"      // each agent that claimed it stopped reporting, and it is not tried again
 	ReasonSuperseded    Reason = "superseded"     // a newer deployment of the same operation replaced it
 	ReasonQueueTimeout  Reason = "queue-timeout"  // it waited in the queue for too long
 	ReasonAgentStopped  Reason = "agent-stopped"  // the agent was stopped together with its jobs
@@ -70,7 +70,7 @@ type Event string
 // The events that can change a job's status.
 const (
 	EventClaim     Event = "claim"             // an agent took it from the queue
-	EventRequeue   Event = "requeue"           // its agent's heartbeats stopped before the start: requeued with the next epoch
+	EventRequeue   Event = "requeue"           // heartbeats stopped, and it may start again: requeued with the next epoch
 	EventAbandon   Event = "abandon"           // as requeue, but too many of its claims ended in this way
 	EventLeave     Event = "leave"             // the agent or the runner requested and got permission to start
 	EventSucceed   Event = "succeed"           // its result reports success
@@ -84,28 +84,51 @@ const (
 // ErrTransition is returned by [Next] for an event that the status does not allow.
 var ErrTransition = errors.New("invalid change of status")
 
-// transitions is the table of valid transitions. docs/ARCHITECTURE.md contains its diagram.
-var transitions = map[Status]map[Event]Status{
-	StatusNotStarted: {
-		EventClaim: StatusAccepted,
-		EventSkip:  StatusSkipped,
+// transitions is the table of valid transitions by type of work. docs/ARCHITECTURE.md contains its diagrams.
+//
+// A deployment changes infrastructure, so once it may have started, it is never requeued. A policy evaluation only
+// reads a state, so it is requeued whenever its agent or runner is silent.
+var transitions = map[Type]map[Status]map[Event]Status{
+	TypeDeployment: {
+		StatusNotStarted: {
+			EventClaim: StatusAccepted,
+			EventSkip:  StatusSkipped,
+		},
+		StatusAccepted: {
+			EventRequeue: StatusNotStarted,
+			EventLeave:   StatusRunning,
+			EventFail:    StatusFailed,
+			EventAbandon: StatusFailed,
+		},
+		StatusRunning: {
+			EventSucceed: StatusSucceeded,
+			EventFail:    StatusFailed,
+			EventLose:    StatusFailed,
+		},
 	},
-	StatusAccepted: {
-		EventRequeue: StatusNotStarted,
-		EventLeave:   StatusRunning,
-		EventFail:    StatusFailed,
-		EventAbandon: StatusFailed,
-	},
-	StatusRunning: {
-		EventSucceed: StatusSucceeded,
-		EventFail:    StatusFailed,
-		EventLose:    StatusFailed,
+	TypePolicyEvaluation: {
+		StatusNotStarted: {
+			EventClaim: StatusAccepted,
+			EventSkip:  StatusSkipped,
+		},
+		StatusAccepted: {
+			EventRequeue: StatusNotStarted,
+			EventLeave:   StatusRunning,
+			EventFail:    StatusFailed,
+			EventAbandon: StatusFailed,
+		},
+		StatusRunning: {
+			EventRequeue: StatusNotStarted,
+			EventSucceed: StatusSucceeded,
+			EventFail:    StatusFailed,
+			EventAbandon: StatusFailed,
+		},
 	},
 }
 
-// Next returns the status that follows the status from after the event e. reason is the recorded
-// reason of a job that has ended: later evidence can correct only [ReasonLost].
-func Next(from Status, reason Reason, e Event) (Status, error) {
+// Next returns the status that follows the status from after the event e, for a job of type t. reason is the
+// recorded reason of a job that has ended: later evidence can correct only [ReasonLost].
+func Next(t Type, from Status, reason Reason, e Event) (Status, error) {
 	if from == StatusFailed && reason == ReasonLost {
 		switch e {
 		case EventCorrectOK:
@@ -114,8 +137,8 @@ func Next(from Status, reason Reason, e Event) (Status, error) {
 			return StatusFailed, nil
 		}
 	}
-	if to, ok := transitions[from][e]; ok {
+	if to, ok := transitions[t][from][e]; ok {
 		return to, nil
 	}
-	return from, fmt.Errorf("%w: %s cannot %s", ErrTransition, from, e)
+	return from, fmt.Errorf("%w: a %s that is %s cannot %s", ErrTransition, t, from, e)
 }

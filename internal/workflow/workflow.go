@@ -12,8 +12,8 @@ import (
 // Type is a kind of work.
 type Type string
 
-// The workflow types of the public product. Only deployments are implemented. The other types exist
-// so that a configuration or server that names them is rejected with the right reason.
+// The workflow types of the public product. Scans of Insights are not implemented: their type exists so that a
+// configuration or server that names it is rejected with the right reason.
 const (
 	TypeDeployment       Type = "deployment"
 	TypeInsightsScan     Type = "insights_scan"
@@ -27,7 +27,7 @@ func Types() []Type {
 
 // Runnable returns those of the given workflow types that this version can run.
 func Runnable(types []Type) []Type {
-	return slices.DeleteFunc(slices.Clone(types), func(t Type) bool { return t != TypeDeployment })
+	return slices.DeleteFunc(slices.Clone(types), func(t Type) bool { return t != TypeDeployment && t != TypePolicyEvaluation })
 }
 
 // Operation is the action of a deployment on its stack.

@@ -1,4 +1,4 @@
-// Package program contains what the command lines of the three programs share.
+// Package program contains what the command lines of agent, runner and server share.
 package program
 
 import (

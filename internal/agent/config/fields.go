@@ -91,8 +91,9 @@ credentials, or else those of the docker configuration and credential helpers of
 		Key: "enabled_workflow_types", Value: &c.EnabledWorkflowTypes,
 		Default: typeDeployment + "," + typeInsights + "," + typePolicy, Separator: ",", NotEmpty: true,
 		Choices: []string{typeDeployment, typeInsights, typePolicy},
-		Doc: `The types of work that this agent may claim, which must include deployment. The agent
-cannot run the others and does not announce them, but configurations that name them stay valid.`,
+		Doc: `The types of work that this agent may claim, of which one must be deployment or
+policy_evaluation. An agent with only policy_evaluation is dedicated to policy evaluations. The agent cannot
+run insights_scan and does not announce it, but configurations that name it stay valid.`,
 	}, {
 		Key: "env_forward_allowlist", Value: &c.EnvForwardAllowlist, Separator: " ",
 		Doc: `The case-sensitive names of the agent's environment variables that jobs receive, such as

@@ -157,8 +157,8 @@ func (c *Config) validateLists(fail func(key, what string)) {
 	switch {
 	case len(c.EnabledWorkflowTypes) == 0:
 		fail("enabled_workflow_types", settings.ErrEmptyList.Error())
-	case !slices.Contains(c.EnabledWorkflowTypes, typeDeployment):
-		fail("enabled_workflow_types", "has no type that this version can run: add "+typeDeployment)
+	case !slices.Contains(c.EnabledWorkflowTypes, typeDeployment) && !slices.Contains(c.EnabledWorkflowTypes, typePolicy):
+		fail("enabled_workflow_types", "has no type that this version can run: add "+typeDeployment+" or "+typePolicy)
 	}
 	for i, name := range c.EnvForwardAllowlist {
 		switch {

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"workflowagent/internal/dev/bench/environments"
 	"workflowagent/internal/dev/bench/figures"
 	"workflowagent/internal/dev/bench/fleet"
 	"workflowagent/internal/dev/bench/jobs"
@@ -73,6 +74,7 @@ func measurements() []measurement {
 		{"stored", "what a small update leaves on disk", false, state.Stored},
 		{"transfer", "export and import of large states", false, state.Transfer},
 		{"backup", "backups of a large server while clients write", true, state.Backup},
+		{"environments", "opening an environment with many imports", false, environments.Open},
 		{"crowd", "many CLIs at the same time", false, state.Crowd},
 	}
 }

@@ -3,6 +3,7 @@ package consoletest
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"html"
 	"io"
 	"net/http"
 	"net/url"
@@ -42,6 +43,18 @@ func (p Page) Contains(texts ...string) bool {
 		}
 	}
 	return true
+}
+
+// htmlTags matches the tags of a page.
+var htmlTags = regexp.MustCompile(`<[^>]*>`)
+
+// Text returns the text of a page, from its main part on if it has one, without tags and with single spaces.
+func (p Page) Text() string {
+	body := p.Body
+	if at := strings.LastIndex(body, "<main"); at >= 0 {
+		body = body[at:]
+	}
+	return strings.Join(strings.Fields(html.UnescapeString(htmlTags.ReplaceAllString(body, " "))), " ")
 }
 
 // Location returns the target of a redirect, or "".
@@ -129,6 +142,16 @@ func (b *Browser) Do(req *http.Request) Page {
 		if joined := joinedWords.Find(longNames.ReplaceAll(body, []byte("$1$2"))); joined != nil {
 			b.s.t.Errorf("%s %s: a space is missing in %s", req.Method, req.URL, joined)
 		}
+		seen := map[string]bool{}
+		for _, id := range ids.FindAllSubmatch(body, -1) {
+			if seen[string(id[1])] {
+				b.s.t.Errorf("%s %s: two elements have the id %s, so that labels and links find the wrong one", req.Method, req.URL, id[1])
+			}
+			seen[string(id[1])] = true
+		}
+		if odd := oddSpaces.Find(body); odd != nil {
+			b.s.t.Errorf("%s %s: a space precedes %q", req.Method, req.URL, odd)
+		}
 		for _, field := range requiredFields.FindAllSubmatch(body, -1) {
 			label := regexp.MustCompile(`<label class="lab" for="` + regexp.QuoteMeta(string(field[1])) + `">[^<]*<span [^>]*>\(required\)</span>`)
 			if !label.Match(body) {
@@ -138,6 +161,12 @@ func (b *Browser) Do(req *http.Request) Page {
 	}
 	return Page{Status: res.StatusCode, Header: res.Header, Body: string(body), Cookies: res.Cookies()}
 }
+
+// ids matches the ids of elements.
+var ids = regexp.MustCompile(` id="([^"]*)"`)
+
+// oddSpaces matches a space before the end of a sentence.
+var oddSpaces = regexp.MustCompile(`\s+[.,]\s*</(?:p|span|li|div)>`)
 
 // requiredFields matches the fields of forms that must not be empty. They differ from optional fields by
 // their labels.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/server/vcs"
 )
@@ -14,6 +16,7 @@ import (
 // Client is the client of a forge that has all abilities.
 type Client interface {
 	vcs.Repository
+	vcs.Reader
 	vcs.Pulls
 	vcs.Reporter
 	vcs.Commenter
@@ -26,7 +29,7 @@ type Words map[vcs.ReportState]string
 // Run checks a forge's client. start starts a new forge.
 func Run(t *testing.T, forge vcs.Forge, words Words, start func(t *testing.T) World) {
 	for name, test := range map[string]func(t *testing.T, w World, c Client, repo vcs.RepoID){
-		"find": testFind, "refs": testRefs, "push": testPush, "pull": testPull, "closed": testClosed, "fork": testFork, "offer": testOffer,
+		"find": testFind, "refs": testRefs, "files": testFiles, "push": testPush, "pull": testPull, "closed": testClosed, "fork": testFork, "offer": testOffer,
 		"pulls": testPulls, "permission": testPermission, "comment": testComment, "hook": testHook, "clone": testClone, "failures": testFailures,
 		"report": func(t *testing.T, w World, c Client, repo vcs.RepoID) { testReport(t, w, c, repo, words) },
 	} {
@@ -120,6 +123,23 @@ func testRefs(t *testing.T, w World, c Client, repo vcs.RepoID) {
 	found, err := c.Refs(t.Context(), repo, []string{"refs/heads/", "refs/tags/v1"})
 	if err != nil || len(found) < 2 || !slices.Contains(found, vcs.Ref{Name: "refs/tags/v1.0.0", Commit: head}) {
 		t.Errorf("refs %v, %v", found, err)
+	}
+}
+
+func testFiles(t *testing.T, w World, c Client, repo vcs.RepoID) {
+	commit := w.Commit(t, "files", map[string]string{"envs/app/a.yaml": "a: 1\n", "envs/app/b.yaml": "b: 1\n", "envs/README": "no", "c.yaml": "no"})
+	wanted := func(path string) bool { return strings.HasSuffix(path, "/") || strings.HasSuffix(path, ".yaml") }
+	files, err := c.ReadFiles(t.Context(), repo, commit, "envs", wanted)
+	if diff := cmp.Diff([]vcs.File{{Path: "app/a.yaml", Content: "a: 1\n"}, {Path: "app/b.yaml", Content: "b: 1\n"}}, files); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	if _, err := c.ReadFiles(t.Context(), repo, commit, "missing", wanted); !errors.Is(err, vcs.ErrNoFolder) {
+		t.Errorf("a missing folder: %v", err)
+	}
+	fork := w.Commit(t, "forked", map[string]string{"envs/app/a.yaml": "a: 2\n"})
+	w.OpenPull(t, NewPull{Source: "forked", Fork: true})
+	if files, err := c.ReadFiles(t.Context(), repo, fork, "envs/app", wanted); err != nil || len(files) == 0 || files[0].Content != "a: 2\n" {
+		t.Errorf("of a fork: %v, %v", files, err)
 	}
 }
 

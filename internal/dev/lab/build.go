@@ -22,11 +22,18 @@ func BuildProduct(ctx context.Context, dir string, progress io.Writer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("building the product: %w", err)
 	}
-	watch := newBuildWatch(progress, "building server, agent and runner")
+	watch := newBuildWatch(progress, "building server, evaluator, agent and runner")
 	defer watch.stop()
 	err = build(ctx, root, watch, runtime.GOOS, runtime.GOARCH, "-o", dir+string(filepath.Separator),
 		"./cmd/workflow-server", "./cmd/customer-managed-workflow-agent", "./cmd/workflow-runner")
 	if err != nil {
+		return err
+	}
+	evaluator := filepath.Join(root, "cmd", "workflow-esc")
+	if dir, err = filepath.Abs(dir); err != nil {
+		return fmt.Errorf("building the product: %w", err)
+	}
+	if err := build(ctx, evaluator, watch, runtime.GOOS, runtime.GOARCH, "-o", dir+string(filepath.Separator), "."); err != nil {
 		return err
 	}
 	// On Linux, Go's build cache already holds this build.
@@ -52,12 +59,13 @@ func buildRunner(ctx context.Context, root string, watch *buildWatch, dir, arch 
 	return build(ctx, root, watch, "linux", arch, "-o", embeddable, "./cmd/workflow-runner")
 }
 
-func build(ctx context.Context, root string, watch *buildWatch, goos, goarch string, args ...string) error {
+// build runs go build in the directory of a module.
+func build(ctx context.Context, module string, watch *buildWatch, goos, goarch string, args ...string) error {
 	cmd := child.Command(ctx, "go", append([]string{
 		"build", "-v", "-trimpath",
-		"-ldflags", "-s -w -X main.version=" + productVersion(ctx, root),
+		"-ldflags", "-s -w -X main.version=" + productVersion(ctx, module),
 	}, args...)...)
-	cmd.Dir = root
+	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
 	cmd.Stdout, cmd.Stderr = watch, watch
 	if err := cmd.Run(); err != nil {

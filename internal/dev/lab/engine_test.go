@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,7 @@ func testEngine(t *testing.T) *Engine {
 	}
 	dir := filepath.Join(t.TempDir(), "e")
 	engine := must.Get(StartEngine(t.Context(), dir))(t)
+	bridge := linkOf(t, engine.BridgeIP)
 	t.Cleanup(func() {
 		if err := engine.Stop(); err != nil {
 			t.Error(err)
@@ -37,22 +39,27 @@ func testEngine(t *testing.T) *Engine {
 		if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(dir)) {
 			t.Errorf("a mount of the engine was not removed (%v):\n%s", err, mounts)
 		}
-		if links, err := net.Interfaces(); err != nil || strings.Contains(addresses(links), engine.BridgeIP.String()+"/") {
-			t.Errorf("the bridge was not removed (%v)", err)
+		// Another engine can have taken the name and the network by now, but its bridge has another index.
+		if link, err := net.InterfaceByIndex(bridge); err == nil {
+			t.Errorf("the bridge %s was not removed", link.Name)
 		}
 	})
 	return engine
 }
 
-func addresses(links []net.Interface) string {
-	var all []string
-	for _, link := range links {
+// linkOf returns the index of the network interface that has an address.
+func linkOf(t *testing.T, ip netip.Addr) int {
+	t.Helper()
+	for _, link := range must.Get(net.Interfaces())(t) {
 		addrs, _ := link.Addrs()
 		for _, addr := range addrs {
-			all = append(all, addr.String())
+			if strings.HasPrefix(addr.String(), ip.String()+"/") {
+				return link.Index
+			}
 		}
 	}
-	return strings.Join(all, " ")
+	t.Fatalf("no network interface has the address %s", ip)
+	return 0
 }
 
 func inContainer(t *testing.T, engine *Engine, image, user, script string) string {

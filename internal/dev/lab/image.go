@@ -181,7 +181,10 @@ func NewAgentImage(bin string) *Image {
 // NewServerImage returns an image with the server of bin, as in the released image.
 func NewServerImage(bin string) *Image {
 	const server = "/usr/bin/workflow-server"
-	image := NewProgramImage("workflowagent/server", map[string]string{server: filepath.Join(bin, "workflow-server")}, server, "serve")
+	image := NewProgramImage("workflowagent/server", map[string]string{
+		server:                  filepath.Join(bin, "workflow-server"),
+		"/usr/bin/workflow-esc": filepath.Join(bin, "workflow-esc"),
+	}, server, "serve")
 	image.env = append(image.env, "HOME=/var/lib/workflow-server", "WORKFLOW_SERVER_DATA_DIR=/var/lib/workflow-server", "WORKFLOW_SERVER_LISTEN=:8800")
 	return image
 }

@@ -16,6 +16,8 @@ import (
 const (
 	// PulumiVersion is the version of the CLI in the nested module internal/dev/tools/pulumi.
 	PulumiVersion = "v3.276.0"
+	// PreviousPulumiVersion is the version of the CLI in the nested module internal/dev/tools/previouspulumi.
+	PreviousPulumiVersion = "v3.255.0"
 	// OldPulumiVersion is the version of the CLI in the nested module internal/dev/tools/oldpulumi.
 	OldPulumiVersion = "v3.206.0"
 	// ProviderVersion is the version that the providers "lab" and "pulumiservice" report.
@@ -37,6 +39,8 @@ type Tools struct {
 	// providers. A provider must be in a Pulumi home: the CLI warns at every step about a provider
 	// on the PATH.
 	ProviderDir string
+
+	yaml string // path of pulumi-language-yaml if Dir lacks it
 }
 
 // PulumiTools returns the pinned programs from the cache, or builds them, which takes minutes and
@@ -88,6 +92,22 @@ func OldPulumi(ctx context.Context, progress io.Writer) (string, error) {
 	return filepath.Join(dir, pulumiBinary), err
 }
 
+// PreviousPulumi returns the tools with the CLI before the newest one, building it if necessary. It is built after the
+// newest one, with which it shares most packages.
+func PreviousPulumi(ctx context.Context, progress io.Writer) (Tools, error) {
+	tools, err := PulumiTools(ctx, progress)
+	if err != nil {
+		return Tools{}, err
+	}
+	tools.yaml = filepath.Join(tools.Dir, yamlBinary)
+	tools.Dir, err = buildModule(ctx, progress, "previouspulumi", []program{{
+		name: pulumiBinary, pkg: "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+		ldflags: "-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=" + PreviousPulumiVersion,
+		what:    "the pulumi CLI before the newest", expect: "about 1 min",
+	}})
+	return tools, err
+}
+
 // Replayer returns the path of the program that replays journals with the CLI's code, building it
 // if necessary. It builds the CLI first, so that only the replayer's main package remains to be
 // compiled.
@@ -122,22 +142,26 @@ func (t Tools) Pulumi() string { return filepath.Join(t.Dir, pulumiBinary) }
 // Provider returns the path of the provider's program.
 func (t Tools) Provider() string { return filepath.Join(t.ProviderDir, providerBinary) }
 
-// Home makes dir a Pulumi home that holds at most the providers.
+// Home makes dir a Pulumi home that holds at most the providers, and the programs that Dir lacks.
 func (t Tools) Home(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "user"), 0o755); err != nil {
 		return fmt.Errorf("preparing a Pulumi home: %w", err)
 	}
-	if t.ProviderDir == "" {
-		return nil
+	var programs []string
+	if t.ProviderDir != "" {
+		programs = append(programs, filepath.Join(t.ProviderDir, providerBinary), filepath.Join(t.ProviderDir, serviceBinary))
 	}
-	for _, name := range []string{providerBinary, serviceBinary} {
+	if t.yaml != "" {
+		programs = append(programs, t.yaml)
+	}
+	for _, program := range programs {
+		name := filepath.Base(program)
 		plugin := filepath.Join(dir, "plugins", pluginDir(name))
 		if err := os.MkdirAll(plugin, 0o755); err != nil {
 			return fmt.Errorf("preparing a Pulumi home: %w", err)
 		}
-		err := os.Symlink(filepath.Join(t.ProviderDir, name), filepath.Join(plugin, name))
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("installing a provider: %w", err)
+		if err := os.Symlink(program, filepath.Join(plugin, name)); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("installing a plugin: %w", err)
 		}
 	}
 	return nil

@@ -30,8 +30,14 @@ type goPackage struct {
 
 func listPackages(t *testing.T, goos string, args ...string) []goPackage {
 	t.Helper()
+	return listPackagesIn(t, root, goos, args...)
+}
+
+// listPackagesIn lists packages of the module in a directory.
+func listPackagesIn(t *testing.T, dir, goos string, args ...string) []goPackage {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-e", "-json=ImportPath,Dir,Name,GoFiles,IgnoredGoFiles,Imports,Error"}, args...)...)
-	cmd.Dir = root
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOFLAGS=-mod=readonly")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -150,6 +156,20 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// TestEvaluator checks that the evaluator of environments, a separate module that runs untrusted definitions,
+// contains nothing of the other programs except the messages that it exchanges with the server.
+func TestEvaluator(t *testing.T) {
+	const program = module + "cmd/workflow-esc"
+	for _, p := range listPackagesIn(t, filepath.Join(root, "cmd", "workflow-esc"), "linux", "-deps", ".") {
+		if p.Error != nil {
+			t.Errorf("%s: %s", p.ImportPath, p.Error.Err)
+		}
+		if strings.HasPrefix(p.ImportPath, module) && !within(p.ImportPath, program) && p.ImportPath != module+"internal/esc/wire" {
+			t.Errorf("workflow-esc links %s", p.ImportPath)
+		}
+	}
+}
+
 // chainTo returns a shortest chain of imports from one package to a package within paths that is
 // not among the allowed ones, or nil.
 func chainTo(packages []goPackage, from string, paths, allowed []string) []string {
@@ -190,6 +210,7 @@ func rules() []rule {
 	return []rule{
 		{of: module + "internal/workflow", ban: ban{[]string{strings.TrimSuffix(module, "/")}, "workflow is the pure domain and imports nothing of this module"}},
 		{of: module + "internal/workflow", ban: ban{append([]string{"net/http", "os", "github.com", "go.yaml.in"}, sqlPaths...), "workflow is the pure domain and does no input or output"}},
+		{of: module + "internal/esc/wire", ban: ban{append([]string{strings.TrimSuffix(module, "/"), "net", "os", "github.com", "golang.org", "go.yaml.in"}, sqlPaths...), "the messages between server and evaluator need only the standard library"}},
 		{except: []string{module + "cmd"}, ban: ban{[]string{module + "cmd"}, "a program's main only translates and exports nothing"}},
 		{except: []string{dev}, ban: ban{[]string{dev}, "code of tests and tools must not be shipped"}},
 		{except: []string{server, module + "cmd/workflow-server", dev}, ban: ban{[]string{server}, "all other programs use the control plane only over the wire"}},

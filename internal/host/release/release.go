@@ -16,6 +16,8 @@ const (
 	Program = "customer-managed-workflow-agent"
 	OldName = "customer-managed-deployment-agent" // name of a link to Program
 	Server  = "workflow-server"
+	// Evaluator evaluates environments for Server, which expects it in its own directory.
+	Evaluator = "workflow-esc"
 
 	ChecksumsFile   = "checksums.txt"
 	SignatureSuffix = ".sig"

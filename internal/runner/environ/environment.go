@@ -46,15 +46,18 @@ const fallbackPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 //  1. the environment of the image, or the one that the executor passes on, with the agent's
 //     proxies where it has none
 //  2. the cloud credentials, of which AWS_CONFIG_FILE overrides all layers but the last
-//  3. the definition's environment, without reserved names
-//  4. the runner's variables, because a job must know which deployment it is
-//  5. the agent's forwarded values, because the administrator's settings override the definition
-//  6. the variables that earlier steps have written to the file PULUMI_ENV
+//  3. the variables of the environments that the settings name; see [Environment.Share]
+//  4. the definition's environment, without reserved names
+//  5. the runner's variables, because a job must know which deployment it is
+//  6. the agent's forwarded values, because the administrator's settings override the definition
+//  7. the variables that earlier steps have written to the file PULUMI_ENV
 type Environment struct {
 	vars       map[string]string
-	given      map[string]bool // names in the definition's environment or the forwarded values
+	given      map[string]bool   // names in the definition's environment or the forwarded values
+	shared     map[string]string // the variables of environments that are used
 	secretEnv  []string
 	pulumiEnv  string // path of the file named by PULUMI_ENV
+	bundle     string // path of the file with the agent's certificate authorities, or ""
 	pulumiDir  string // directory of the pulumi that steps run, or ""
 	fixed      *fixedPath
 	deployment bool     // the job is a deployment, so identity names are reserved
@@ -81,6 +84,11 @@ var identityNames = []string{
 // ownPrefixes are the prefixes of the runner's and the agent's own variables, which are not passed
 // to steps.
 var ownPrefixes = []string{"WORKFLOW_RUNNER_", "PULUMI_AGENT_"}
+
+// reserved reports whether neither settings nor environments can set a variable.
+func reserved(name string) bool {
+	return hasAnyPrefix(name, ownPrefixes) || slices.Contains(loaderNames, name) || hasAnyPrefix(name, loaderPrefixes)
+}
 
 func hasAnyPrefix(name string, prefixes []string) bool {
 	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
@@ -114,7 +122,7 @@ func New(jobDir, fixed string, base []string, launch *protocol.Launch, definitio
 		switch {
 		case !validName(name) || strings.ContainsRune(value, 0):
 			e.Notices = append(e.Notices, fmt.Sprintf("warning: ignoring the environment variable %q, which cannot be set", name))
-		case hasAnyPrefix(name, ownPrefixes) || slices.Contains(loaderNames, name) || hasAnyPrefix(name, loaderPrefixes):
+		case reserved(name):
 			e.Notices = append(e.Notices, fmt.Sprintf("warning: ignoring the environment variable %s, which is reserved", name))
 		case own[name] != "":
 			// The server also sets these names, to the same values.
@@ -199,6 +207,7 @@ func (e *Environment) fallbacks(jobDir string, launch *protocol.Launch) error {
 	if err := writeBundle(bundle, launch.CACertPEM, e.vars["SSL_CERT_FILE"], e.vars["SSL_CERT_DIR"]); err != nil {
 		return err
 	}
+	e.bundle = bundle
 	e.vars["SSL_CERT_FILE"] = bundle // the bundle includes the authorities of the previous one
 	for _, name := range bundleNames {
 		fill(name, bundle)
@@ -225,7 +234,7 @@ func (e *Environment) Base() credentials.Env {
 func (e *Environment) ForStep(cloud map[string]string) (env, notices []string, secrets []redact.Secret) {
 	vars := maps.Clone(e.vars)
 	for name, value := range cloud {
-		if !e.given[name] || name == credentials.EnvAWSConfig {
+		if _, shared := e.shared[name]; !shared && !e.given[name] || name == credentials.EnvAWSConfig {
 			vars[name] = value
 		}
 	}

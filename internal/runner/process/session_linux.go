@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -41,7 +42,7 @@ func KillSessions(leaders ...int) {
 }
 
 // descendantsTime limits the time that KillDescendants takes. Only a process that forks faster than
-// it can be killed survives.
+// it can be killed, and leaves its group each time, survives.
 const descendantsTime = 5 * time.Second
 
 // KillDescendants kills every remaining process of the job, including processes that left their
@@ -59,18 +60,19 @@ func KillDescendants() bool {
 		if nothingLeft() {
 			return true
 		}
-		left := 0
-		self := os.Getpid()
-		for _, p := range all() {
-			if p.Parent == self && !p.Zombie {
-				left++
-				_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		pids, known := children()
+		if !known {
+			self := os.Getpid()
+			for _, p := range all() {
+				if p.Parent == self {
+					pids = append(pids, p.PID)
+				}
 			}
 		}
-		ReapOrphans()
-		if left == 0 {
-			return true
+		for _, pid := range pids {
+			kill(pid)
 		}
+		ReapOrphans()
 		select {
 		case <-tick.C:
 		case <-timeout.C:
@@ -79,14 +81,24 @@ func KillDescendants() bool {
 	}
 }
 
-// nothingLeft reports whether no process of any step is alive. Because the runner adopts orphans,
-// all such processes are its descendants.
+// kill kills a process and its group, because no process leaves its group by forking: the kernel lets none fork while the
+// signal is pending.
+func kill(pid int) {
+	if group, err := unix.Getpgid(pid); err == nil && group != unix.Getpgrp() {
+		_ = syscall.Kill(-group, syscall.SIGKILL)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// nothingLeft reports whether no process of any step is alive. Because the runner adopts orphans, all such processes are
+// its descendants, and as long as there are any, it has children. The kernel decides that at once, while a list can miss a
+// process that forks and exits.
 func nothingLeft() bool {
 	if !adopting() {
 		return false
 	}
-	pids, known := children()
-	return known && len(pids) == 0
+	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return errors.Is(err, unix.ECHILD)
 }
 
 func adopting() bool {

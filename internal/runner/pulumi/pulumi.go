@@ -48,6 +48,12 @@ func Operation(op workflow.Operation, stack string) ([]string, error) {
 // Install returns the arguments that install the dependencies of a project.
 func Install() []string { return append([]string{"install"}, quiet...) }
 
+// Analyze returns the arguments that evaluate a policy pack on a state in a file. They need no server and no login.
+func Analyze(stateFile, packDir, configFile string) []string {
+	args := []string{"policy", "analyze", "--file", stateFile, "--policy-pack", packDir, "--policy-pack-config", configFile, "--json"}
+	return append(args, quiet...)
+}
+
 // RemoveStack returns the arguments that delete an empty stack. They keep the stack's configuration
 // file, which belongs to the repository.
 func RemoveStack(stack string) []string {

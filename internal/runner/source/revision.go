@@ -46,10 +46,6 @@ func parseRevision(branch, commit string) (revision, error) {
 		return revision{}, fmt.Errorf("%q is not a valid branch name", branch)
 	}
 	if name, ok := strings.CutPrefix(rev.ref, branchPrefix); ok {
-		// git rejects such branches, or interprets them as the current branch.
-		if strings.HasPrefix(name, "-") || name == "HEAD" || name == "@" {
-			return revision{}, fmt.Errorf("%q is not a valid branch name", branch)
-		}
 		rev.branch = name
 	}
 	return rev, nil

@@ -13,11 +13,16 @@ import (
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/backup"
+	"workflowagent/internal/server/environments"
+	"workflowagent/internal/server/environments/source"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/gitops/sources"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/organizations"
+	"workflowagent/internal/server/policies/evaluations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
@@ -38,8 +43,15 @@ type Services struct {
 	Sessions      *signin.Service
 	Pools         *pools.Service
 	Stacks        *stacks.Service
-	Backups       *backup.Service
-	Recovery      *recovery.Service
+	Grants        *grants.Service
+	// Sources imports environments; nil if no server runs.
+	Sources *source.Service
+	// EnvironmentSources synchronizes them with repositories; nil if no server runs.
+	EnvironmentSources *sources.Service
+	Environments       *environments.Service
+	Evaluations        *evaluations.Service
+	Backups            *backup.Service
+	Recovery           *recovery.Service
 	// Console is the console's address for browsers, or "" if it is not known.
 	Console links.Console
 }
@@ -103,6 +115,11 @@ func operations() map[string]served {
 		ListTokens.name: ListTokens, CreateToken.name: CreateToken, RevokeToken.name: RevokeToken,
 		ListOrganizations.name: ListOrganizations, CreateOrganization.name: CreateOrganization, RenameOrganization.name: RenameOrganization,
 		ListStacks.name: ListStacks, TransferStack.name: TransferStack,
+		ListGrants.name: ListGrants, AddGrant.name: AddGrant, RemoveGrant.name: RemoveGrant,
+		ListEnvironmentGrants.name: ListEnvironmentGrants, AddEnvironmentGrant.name: AddEnvironmentGrant, RemoveEnvironmentGrant.name: RemoveEnvironmentGrant,
+		ImportEnvironments.name: ImportEnvironments, ShowEnvironmentSource.name: ShowEnvironmentSource, SetEnvironmentSource.name: SetEnvironmentSource,
+		RemoveEnvironmentSource.name: RemoveEnvironmentSource, SyncEnvironmentSource.name: SyncEnvironmentSource,
+		ListEvaluations.name: ListEvaluations, RunEvaluations.name: RunEvaluations,
 		DeletedStacks.name: DeletedStacks, RestoreStack.name: RestoreStack, PurgeStack.name: PurgeStack,
 		ShowOrganization.name: ShowOrganization, DeleteOrganization.name: DeleteOrganization, SetQuotas.name: SetQuotas, AppointAdministrator.name: AppointAdministrator,
 		WriteBackup.name: WriteBackup, BackupProgress.name: BackupProgress, ReleaseRestored.name: ReleaseRestored, RestoreStatus.name: RestoreStatus, RevokeRestored.name: RevokeRestored,
@@ -110,7 +127,9 @@ func operations() map[string]served {
 }
 
 // Long reports whether an operation can take hours. It ends when its caller no longer waits.
-func Long(operation string) bool { return operation == WriteBackup.name }
+func Long(operation string) bool {
+	return operation == WriteBackup.name || operation == ImportEnvironments.name
+}
 
 // UnknownError means that a server does not have an operation.
 type UnknownError struct{ Operation string }

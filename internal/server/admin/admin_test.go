@@ -13,7 +13,9 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/admin"
+	"workflowagent/internal/server/environments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/signin"
 	"workflowagent/internal/server/organizations"
@@ -40,6 +42,7 @@ func newSite(t *testing.T, db *store.DB) site {
 	return site{t: t, db: db, ids: ids, Service: admin.New(db, admin.Services{
 		Organizations: organizations.New(db, storetest.Log(), nil, 150),
 		Identity:      ids, Sessions: signin.New(db, signin.Options{Log: storetest.Log(), Identity: ids}), Pools: pools.New(db, storetest.Log()),
+		Grants: grants.New(db), Environments: environments.New(db, environments.Options{Log: storetest.Log()}),
 		Stacks: stacks.New(db, stacks.Options{Log: storetest.Log(), KeepDeleted: time.Hour}), Console: "https://console.test",
 	})}
 }
@@ -380,5 +383,40 @@ func TestDeletedStacks(t *testing.T) {
 		if list := do(s, admin.DeletedStacks, admin.DeletedIn{}); len(list) != 1000 || list[0].Name != "many" {
 			t.Errorf("after all: %d deleted stacks", len(list))
 		}
+	})
+}
+
+func TestGrants(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, db *store.DB) {
+		s := newSite(t, db)
+		must.OK(t, db.Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+			acme := must.Get(tx.OrganizationByName("acme"))(t)
+			for _, name := range []string{"net/prod", "web/prod", "web/dev"} {
+				project, stack, _ := strings.Cut(name, "/")
+				must.OK(t, tx.InsertStack(store.Stack{ID: name, OrgID: acme.ID, Project: project, Name: stack, CreatedAt: tx.Now()}))
+			}
+			return tx.SetStackTag("web/dev", "tier", "web")
+		}))
+		const net = "acme/net/prod"
+		one := do(s, admin.AddGrant, admin.NewGrant{Stack: net, ToStack: "acme/web/prod"})
+		project := do(s, admin.AddGrant, admin.NewGrant{Stack: net, ToProject: "web", Previews: true})
+		if strings.Join(project.Readers, " ") != "acme/web/dev acme/web/prod" || !project.Previews || project.To != "all stacks of the project web" {
+			t.Errorf("the grant to a project: %+v", project)
+		}
+		tag := do(s, admin.AddGrant, admin.NewGrant{Stack: net, ToTag: "tier=web"})
+		if strings.Join(tag.Readers, " ") != "acme/web/dev" {
+			t.Errorf("the grant to a tag: %+v", tag)
+		}
+		if list := do(s, admin.ListGrants, admin.StackNamed{Stack: net}); len(list.ReadBy) != 3 || list.ReadBy[0].ID != one.ID || len(list.Reads) != 0 || !list.ProjectReads {
+			t.Errorf("read by %+v", list)
+		}
+		if list := do(s, admin.ListGrants, admin.StackNamed{Stack: "acme/web/dev"}); len(list.Reads) != 2 || list.Reads[0].From != net {
+			t.Errorf("reads %+v", list)
+		}
+		do(s, admin.RemoveGrant, admin.GrantOf{Stack: net, ID: one.ID})
+		refuses(s, admin.RemoveGrant, admin.GrantOf{Stack: net, ID: one.ID}, fault.KindNotFound, "has no grant")
+		refuses(s, admin.AddGrant, admin.NewGrant{Stack: net, ToTag: "tier"}, fault.KindInvalid, "NAME=VALUE")
+		refuses(s, admin.AddGrant, admin.NewGrant{Stack: net}, fault.KindInvalid, "name one stack")
+		refuses(s, admin.AddGrant, admin.NewGrant{Stack: "net/prod", ToProject: "web"}, fault.KindInvalid, "ORGANIZATION/PROJECT/STACK")
 	})
 }

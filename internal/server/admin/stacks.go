@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"workflowagent/internal/server/fault"
-	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
 
@@ -86,11 +84,7 @@ func (s *Service) listStacks(ctx context.Context, q StacksOf) (Page[Stack], erro
 }
 
 func (s *Service) transferStack(ctx context.Context, q Transfer) (None, error) {
-	parts := strings.Split(q.Stack, "/")
-	if len(parts) != 3 {
-		return None{}, fault.Invalid("%q is not the name of a stack: write it as ORGANIZATION/PROJECT/STACK", q.Stack)
-	}
-	p, st, err := s.Stacks.Find(ctx, operator, identity.Manage, parts[0], parts[1], parts[2])
+	p, st, err := s.managed(ctx, q.Stack)
 	if err != nil {
 		return None{}, err
 	}

@@ -29,19 +29,41 @@ var notAudited = map[string][]string{
 		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/UPDATE/{updateID}/checkpoint", "PATCH STACK/UPDATE/{updateID}/journalentries",
 		"PATCH STACK/UPDATE/{updateID}/checkpointverbatim",
 	},
-	"nothing is stored": {"POST STACK/encrypt", "POST STACK/batch-encrypt", "POST STACK/deployments/settings/encrypt", "POST /workflow/doctor/body"},
+	"it reads, with a filter in the body": {
+		"POST /api/orgs/{org}/policyresults/issues", "POST /api/orgs/{org}/policyresults/issues/export", "POST /api/orgs/{org}/policyresults/issues/filters",
+		"POST /api/orgs/{org}/policyresults/compliance", "POST /api/orgs/{org}/policyresults/policies",
+	},
+	"nothing is stored": {
+		"POST /api/orgs/{org}/policy/exceptions/drafts", "POST STACK/encrypt", "POST STACK/batch-encrypt", "POST STACK/deployments/settings/encrypt", "POST /workflow/doctor/body",
+		"POST /api/esc/environments/{org}/{project}/{environment}/encrypt-secrets",
+	},
+	"a draft, which changes nothing until an update publishes it": {"POST /api/esc/environments/{org}/{project}/{environment}/drafts"},
+	"it reads, which package opening records": {
+		"POST /api/esc/environments/{org}/{project}/{environment}/drafts/{draft}/open", "POST /api/workflow/jobs/{jobID}/environments",
+		"POST /api/esc/environments/{org}/yaml/check", "POST /api/esc/environments/{org}/yaml/open",
+		"POST /api/esc/environments/{org}/{project}/{environment}/check", "POST /api/esc/environments/{org}/{project}/{environment}/versions/{version}/check",
+		"POST /api/esc/environments/{org}/{project}/{environment}/open", "POST /api/esc/environments/{org}/{project}/{environment}/versions/{version}/open",
+		"POST /api/esc/environments/{org}/{project}/{environment}/decrypt-secrets",
+	},
 	"it reads: see TestEveryReadOfASecretIsAudited": {
 		"POST STACK/decrypt", "POST STACK/batch-decrypt", "POST STACK/decrypt/log-decryption", "POST STACK/decrypt/log-batch-decryption",
 	},
 	"the webhook's list of deliveries records it": {
 		"POST STACK/hooks/{hook}/ping", "POST STACK/hooks/{hook}/deliveries/{event}/redeliver",
 		"POST /api/orgs/{org}/hooks/{hook}/ping", "POST /api/orgs/{org}/hooks/{hook}/deliveries/{event}/redeliver",
+		"POST " + environmentPattern + "/hooks/{hook}/ping", "POST " + environmentPattern + "/hooks/{hook}/deliveries/{event}/redeliver",
 	},
 	"the list of the integration's events records it": {
 		"POST /workflow/generic-vcs", "POST /workflow/github", "POST /workflow/github/{id}", "POST /workflow/gitlab/{id}", "POST /workflow/gitea/{id}",
 		"POST /workflow/bitbucket/{id}", "POST /workflow/azure-devops/{id}",
 	},
-	"it is a preference of the user": {"POST /api/user/organizations/{org}/default"},
+	"an evaluation changes nothing": {
+		"POST /api/orgs/{org}/policygroups/{group}/evaluations", "POST STACK/policyevaluations",
+		"POST STACK/policyevaluations/{id}/cancel",
+		"PUT /api/preview/insights/{org}/policy/stacks/{project}/{stack}/updates/{version}/results",
+	},
+	"the entry about the published version has the digest of the archive": {"PUT /api/blobs/policy-packs/{id}"},
+	"it is a preference of the user":                                      {"POST /api/user/organizations/{org}/default"},
 }
 
 // auditor makes changes and checks their entries in the audit log.
@@ -124,6 +146,10 @@ func TestEveryChangeIsAudited(t *testing.T) {
 	a.changeStack()
 	a.changeDeployments()
 	a.changeIntegrations()
+	a.changePolicyResults()
+	a.changePolicies()
+	a.changeEnvironments()
+	a.changeEnvironmentSource()
 
 	exempt := map[string]bool{}
 	for _, list := range notAudited {
@@ -163,6 +189,7 @@ func (a *auditor) changeOrganization() {
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 101}, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultStackPermission": 102}, nil)
 	a.change("PATCH", org, map[string]any{"setDefaultPulumiVersion": "3"}, nil)
+	a.change("PATCH", org, map[string]any{"setProjectReads": false}, nil)
 	var invitation struct{ ID string }
 	a.change("POST", org+"/invites/link", map[string]string{"role": "member"}, &invitation)
 	a.change("DELETE", org+"/invites/"+invitation.ID, nil, nil)
@@ -239,6 +266,9 @@ func (a *auditor) changeStack() {
 	a.change("PUT", dev+"/collaborators/bob", map[string]int{"permission": 101}, nil)
 	a.change("DELETE", dev+"/collaborators/bob", nil, nil)
 	a.change("PATCH", "/api/console/stacks/acme/proj/dev/teams/readers", map[string]int{"permissions": 101}, nil)
+	var granted struct{ ID string }
+	a.change("POST", dev+"/grants", map[string]any{"project": "web"}, &granted)
+	a.change("DELETE", dev+"/grants/"+granted.ID, nil, nil)
 	a.change("POST", dev+"/ownership", map[string]string{"githubLogin": "bob"}, nil)
 	a.change("POST", dev+"/import", map[string]any{"version": 3, "deployment": map[string]any{"manifest": map[string]any{"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""}}}, nil)
 	a.changeHooks(dev)
@@ -294,6 +324,45 @@ func (a *auditor) changeDeployments() {
 		a.change("DELETE", path+"/schedules/"+schedule.ID, nil, nil)
 	}
 	a.change("DELETE", path+"/settings", nil, nil)
+}
+
+func (a *auditor) changePolicyResults() {
+	a.obey("acme")
+	a.violate(a.stack("violates"))
+	var list issueList
+	a.do("POST", "/api/orgs/acme/policyresults/issues", "{}").want(200, &list)
+	a.change("PATCH", "/api/orgs/acme/policyresults/issues/"+list.PolicyIssues[0].ID, map[string]string{"priority": "p0"}, nil)
+	const exceptions = "/api/orgs/acme/policy/exceptions"
+	a.change("POST", exceptions, map[string]any{
+		"policyPack": "aws", "reason": "r", "match": []any{map[string]any{"policies": []string{"tags"}, "targets": []string{bucketURN("violates")}}},
+	}, nil)
+	a.change("DELETE", exceptions+"/EXC-1", nil, nil)
+	err := a.db.Write(a.t.Context(), scope.Server(), func(tx *store.Tx) error {
+		for _, table := range []string{"policy_groups", "policy_packs"} {
+			if _, err := tx.Exec("DELETE FROM " + table); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *auditor) changePolicies() {
+	a.stack("obeys")
+	var made struct{ UploadURI string }
+	a.change("POST", packsPath, packDraft("aws", "1"), &made)
+	a.put(a.address(made.UploadURI), "archive").want(204, nil)
+	a.change("POST", packsPath+"/aws/versions/1/complete", nil, nil)
+	a.publishPack("acme", "aws", "2", "archive")
+	a.change("POST", groupsPath, map[string]any{"name": "g", "entityType": "stacks"}, nil)
+	a.change("PATCH", groupsPath+"/g", map[string]any{"addPolicyPack": map[string]any{"name": "aws"}}, nil)
+	a.change("PATCH", groupsPath+"/g/batch", []any{map[string]any{"addStack": map[string]any{"name": "obeys", "routingProject": "proj"}}}, nil)
+	a.change("DELETE", groupsPath+"/g", nil, nil)
+	a.change("DELETE", packsPath+"/aws/versions/1", nil, nil)
+	a.change("DELETE", packsPath+"/aws", nil, nil)
 }
 
 func (a *auditor) changeIntegrations() {

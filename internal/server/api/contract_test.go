@@ -37,6 +37,12 @@ var misdescribed = map[string]*openapi3.Schema{
 	// The description lacks the capabilities of newer clients.
 	"Capabilities": schema(`{"type":"object","required":["capabilities"],"properties":{"capabilities":{"type":"array","items":{
 		"type":"object","required":["capability"],"properties":{"capability":{"type":"string"},"version":{"type":"integer"}}}}}}`),
+	// Definitions are YAML.
+	"ReadEnvironment_esc_environments":             nil,
+	"ReadEnvironment_esc_environments_versions":    nil,
+	"HeadEnvironment_esc_environments":             nil,
+	"DecryptEnvironment_esc_environments":          nil,
+	"DecryptEnvironment_esc_environments_versions": nil,
 	// The deployment of an empty stack is null.
 	"ExportStack":          exported,
 	"ExportStackAtVersion": exported,
@@ -56,6 +62,11 @@ var misdescribed = map[string]*openapi3.Schema{
 			"anyOf":[{"required":["header"]},{"required":["line"]}],"properties":{
 			"header":{"type":"string"},"timestamp":{"type":"string","format":"date-time"},"line":{"type":"string"}}}},
 		"nextToken":{"type":"string"},"nextOffset":{"type":"integer"}}}`),
+	// The values of groups are texts and numbers.
+	"ListPolicyIssues": schema(`{"type":"object","required":["policyIssues","groupData"],"properties":{
+		"policyIssues":{"type":"array","items":{"type":"object","required":["entityId","entityProject","entityType","id","kind","level","observedAt",
+			"policyName","policyPack","policyPackTag","priority","resourceName","resourceProvider","resourceType","resourceURN","severity","status"]}},
+		"groupData":{"type":"array","items":{"type":"object"}},"rowCount":{"type":"integer"}}}`),
 	// A secret that the server has encrypted has no plaintext.
 	"EncryptDeploymentSettingsSecret": schema(`{"type":"object","required":["ciphertext"],"properties":{"ciphertext":{"type":"string"}}}`),
 }

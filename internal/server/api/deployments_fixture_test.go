@@ -45,7 +45,7 @@ func newLab(t *testing.T, db *store.DB, o deployments.Options) *lab {
 func newLabWith(t *testing.T, db *store.DB, o options) *lab {
 	t.Helper()
 	l := &lab{fixture: newFixtureOn(t, db, o)}
-	l.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, MayWrite: l.service.MayWrite, StackDeleted: l.service.StackDeleted, UpdateFinished: l.service.UpdateFinished})
+	l.stacks.Follow(stacks.Hooks{LinkUpdate: l.service.LinkUpdate, MayWrite: l.service.MayWrite, StackDeleted: l.service.StackDeleted, UpdateFinished: l.service.UpdateFinished, Recorded: l.results.Recorded, Ended: l.results.Ended})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.service.Run(ctx) }()

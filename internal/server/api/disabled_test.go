@@ -70,11 +70,11 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 			l.do("GET", stack+"/deployments", nil).want(200, nil).says(`"requestedBy":{"name":"ANN","githubLogin":"ann"`)
 		}
 		reads(job, own, 200)
-		reads(job, other, 404)
+		reads(job, other, 403)
 		_, jc := l.start("agent of the queued one")
 		late := "token " + must.Get(jc.Definition(t.Context()))(t).Env["PULUMI_ACCESS_TOKEN"]
 		reads(late, queued, 200)
-		reads(late, other, 404)
+		reads(late, other, 403)
 
 		// With user enable, the user returns, but not what has ended. Running jobs have the rights again.
 		must.OK(t, l.identity.EnableUser(t.Context(), "ann"))
@@ -84,7 +84,7 @@ func TestDisabledUsersReachNothing(t *testing.T) {
 		reads(job, other, 200)
 		must.Get(l.identity.DeleteUser(t.Context(), identity.Operator(), "ann", ""))(t)
 		reads(job, own, 200)
-		reads(job, other, 404)
+		reads(job, other, 403)
 	})
 }
 

@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"path"
 	"testing"
 
 	"workflowagent/internal/dev/storetest"
@@ -218,4 +219,17 @@ func TestAnErrorEventDoesNotFailAnUpdate(t *testing.T) {
 	if len(p.Events) != 3 || p.Events[1].ErrorEvent.Error != "snapshot mismatch: resources differ" || p.ContinuationToken != nil {
 		t.Errorf("events: %+v", p)
 	}
+}
+
+// TestEventsByVersion checks that clients can name an update by its version, as pulumi policy exception new does.
+func TestEventsByVersion(t *testing.T) {
+	f := newFixture(t, options{})
+	u := f.start(f.stack("dev"), "update")
+	u.send("POST", "/events/batch", manyEvents(0, 3)).want(200, nil)
+	var page struct{ Events []any }
+	f.do("GET", path.Dir(u.path)+"/1/events", nil).want(200, &page)
+	if len(page.Events) != 3 {
+		t.Errorf("update 1 has %d events", len(page.Events))
+	}
+	f.do("GET", path.Dir(u.path)+"/2/events", nil).want(404, nil).says("has no update")
 }

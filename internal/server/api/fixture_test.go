@@ -10,12 +10,14 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"workflowagent/internal/dev/fakes/evaluator"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/api"
 	"workflowagent/internal/server/api/request"
@@ -23,7 +25,14 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/drift"
+	"workflowagent/internal/server/environments"
+	programs "workflowagent/internal/server/environments/evaluator"
+	"workflowagent/internal/server/environments/opening"
+	"workflowagent/internal/server/environments/providers"
+	"workflowagent/internal/server/environments/source"
 	"workflowagent/internal/server/gitops/dispatch"
+	"workflowagent/internal/server/gitops/sources"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/issuer"
@@ -31,6 +40,10 @@ import (
 	"workflowagent/internal/server/identity/oidc"
 	"workflowagent/internal/server/organizations"
 	"workflowagent/internal/server/outbound"
+	"workflowagent/internal/server/policies"
+	"workflowagent/internal/server/policies/evaluations"
+	"workflowagent/internal/server/policies/exceptions"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
@@ -56,18 +69,22 @@ func TestMain(m *testing.M) {
 var loopback = outbound.Reach{Internal: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 
 type fixture struct {
-	t        testing.TB
-	db       *store.DB
-	identity *identity.Service
-	stacks   *stacks.Service
-	service  *deployments.Service // set by newLab only
-	triggers *triggers.Service
-	issuer   *issuer.Service // without keys until a test calls Maintain
-	webhooks *webhooks.Service
-	forges   *integrations.Service
-	events   *dispatch.Service
-	server   *httptest.Server
-	admin    string // the administrator's token
+	t           testing.TB
+	db          *store.DB
+	identity    *identity.Service
+	stacks      *stacks.Service
+	service     *deployments.Service // set by newLab only
+	evaluations *evaluations.Service
+	triggers    *triggers.Service
+	issuer      *issuer.Service // without keys until a test calls Maintain
+	webhooks    *webhooks.Service
+	policies    *policies.Service
+	results     *results.Service
+	forges      *integrations.Service
+	events      *dispatch.Service
+	sources     *sources.Service
+	server      *httptest.Server
+	admin       string // the administrator's token
 
 	runnerDir string // with the binaries for agents; empty until a test adds one
 }
@@ -78,6 +95,7 @@ type options struct {
 	deployments deployments.Options
 	releases    string
 	quota       int64
+	packSize    int64
 	restarted   bool // an earlier fixture has set up the database; the fixture has no administrator's token
 }
 
@@ -112,16 +130,36 @@ func newFixtureOn(t testing.TB, db *store.DB, o options) *fixture {
 		Log: storetest.Log(), Secrets: secrets, ExternalURL: "http://server.test", Forges: catalog.Forges(), Reach: loopback,
 	})
 	d.Repositories = f.forges
+	f.policies = policies.New(db, policies.Options{
+		Log: storetest.Log(), Key: []byte("the key of addresses"), ExternalURL: "http://server.test", MaxBytes: o.packSize, Quota: limit,
+	})
+	f.evaluations = evaluations.New(db, evaluations.Options{Log: storetest.Log(), Locator: f.policies, ExternalURL: "http://server.test"})
+	d.Evaluations = f.evaluations
 	f.service = deployments.New(db, d)
-	f.events = dispatch.New(db, dispatch.Options{Log: storetest.Log(), Integrations: f.forges, Queue: f.service, Interval: 100 * time.Millisecond})
+	envs := environments.New(db, environments.Options{Log: storetest.Log(), Secrets: secrets, Quota: limit})
+	f.sources = sources.New(db, sources.Options{Log: storetest.Log(), Integrations: f.forges, Sources: source.New(envs), Interval: 100 * time.Millisecond})
+	f.events = dispatch.New(db, dispatch.Options{Log: storetest.Log(), Integrations: f.forges, Queue: f.service, Heard: f.sources.Heard, Interval: 100 * time.Millisecond})
 	f.triggers = triggers.New(db, f.service, storetest.Log())
 	f.webhooks = webhooks.New(db, webhooks.Options{
 		Log: storetest.Log(), Secrets: secrets, Deploy: f.service.CreateIn,
 		Receivers: &outbound.Client{Roots: issuerRoots(), Reach: loopback},
 	})
+	f.policies.Follow(policies.Hooks{Except: exceptions.Apply})
+	f.results = results.New(db, results.Options{Log: storetest.Log(), Console: "http://console.test"})
+	f.stacks.Follow(stacks.Hooks{Recorded: f.results.Recorded, Ended: f.results.Ended})
+	envs.Use(&evaluator.Evaluator{})
+	evaluators := programs.New(programs.Options{Log: storetest.Log(), Program: filepath.Join(f.runnerDir, "workflow-esc")}) // which is missing
+	t.Cleanup(evaluators.Close)
+	opens, err := opening.New(db, opening.Options{
+		Log: storetest.Log(), Secrets: secrets, Environments: envs, Stacks: f.stacks, Evaluator: evaluators, Providers: providers.New(providers.Options{}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.server = httptest.NewServer(api.New(api.Deps{
+		Grants: grants.New(db), Environments: envs, Opening: opens, Sources: f.sources,
 		Log: storetest.Log(), Identity: f.identity, Stacks: f.stacks, Deployments: f.service, Triggers: f.triggers, Pools: pool,
-		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Forges: f.forges, Events: f.events, Audit: audit.New(db),
+		Drift: drift.New(db), Usage: usage.New(db), Webhooks: f.webhooks, Policies: f.policies, Evaluations: f.evaluations, Results: f.results, Exceptions: exceptions.NewService(db, nil), Forges: f.forges, Events: f.events, Audit: audit.New(db),
 		Invitations:   invitations.New(db, storetest.Log()),
 		Organizations: organizations.New(db, storetest.Log(), limit, 150),
 		OIDC:          oidc.New(db, &outbound.Client{Roots: issuerRoots(), Reach: loopback}, storetest.Log()),

@@ -38,10 +38,10 @@ func TestRolesLimitJobs(t *testing.T) {
 		{"administrator", "", "", 200},
 		{"administrator as administrator", "", "admin", 200},
 		{"administrator as member", "", "member", 200}, // by the organization's default permission
-		{"administrator as collaborator", "", "stack-collaborator", 404},
-		{"administrator as billing manager", "", "billing-manager", 404},
-		{"collaborator", collaborator, "", 404},
-		{"collaborator as administrator", collaborator, "admin", 404},
+		{"administrator as collaborator", "", "stack-collaborator", 403},
+		{"administrator as billing manager", "", "billing-manager", 403},
+		{"collaborator", collaborator, "", 403},
+		{"collaborator as administrator", collaborator, "admin", 403},
 	} {
 		body := map[string]any{"operation": "preview"}
 		if tt.role != "" {

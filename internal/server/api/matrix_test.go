@@ -23,10 +23,10 @@ var matrixCalls = map[string][]string{
 	"outputs": {"GET STACK", "GET STACK/export", "GET STACK/outputs"},
 	"read": {
 		"GET STACK/updates", "GET STACK/metadata", "GET STACK/deployments", "GET STACK/deployments/DEPLOYMENT",
-		"GET STACK/deployments/DEPLOYMENT/logs", "GET STACK/deployments/settings", "GET STACK/collaborators", "GET STACK/teams",
+		"GET STACK/deployments/DEPLOYMENT/logs", "GET STACK/deployments/settings", "GET STACK/collaborators", "GET STACK/teams", "GET STACK/grants",
 		"GET STACK/resources/latest", "GET STACK/activity", "GET STACK/upstreamreferences", "GET STACK/downstreamreferences",
 		"GET STACK/updates/latest/previews", "GET STACK/annotations/none",
-		"GET STACK/drift/runs", "GET STACK/drift/status", "GET STACK/vcs/events", "GET STACK/vcs/pulls",
+		"GET STACK/policypacks", "GET STACK/policygroups", "GET STACK/drift/runs", "GET STACK/drift/status", "GET STACK/vcs/events", "GET STACK/vcs/pulls",
 		"GET STACK/deployments/schedules", "GET STACK/deployments/schedules/none", "GET STACK/deployments/schedules/none/history",
 	},
 	"decrypt": {"POST STACK/decrypt", "POST STACK/batch-decrypt", "POST STACK/decrypt/log-decryption"},
@@ -45,7 +45,7 @@ var matrixCalls = map[string][]string{
 		"POST STACK/hooks/none/ping", "POST STACK/hooks/none/deliveries/none/redeliver",
 	},
 	"grant": {
-		"POST STACK/ownership",
+		"POST STACK/ownership", "POST STACK/grants", "DELETE STACK/grants/none",
 		"PUT STACK/collaborators/none", "DELETE STACK/collaborators/none", "PATCH /api/console/stacks/acme/proj/NAME/teams/readers",
 	},
 
@@ -53,6 +53,13 @@ var matrixCalls = map[string][]string{
 		"GET /api/orgs/acme", "GET /api/orgs/acme/metadata", "GET /api/orgs/acme/members", "GET /api/orgs/acme/teams", "GET /api/orgs/acme/teams/readers",
 		"GET /api/orgs/acme/members/admin/teams", "GET /api/orgs/acme/agent-pools", "GET /api/orgs/acme/deployments",
 		"GET /api/orgs/acme/resources/summary", "GET /api/orgs/acme/deployments/summary", "GET /api/orgs/acme/deployments/usagereport",
+		"POST /api/orgs/acme/policyresults/issues", "POST /api/orgs/acme/policyresults/issues/export", "POST /api/orgs/acme/policyresults/issues/filters",
+		"GET /api/orgs/acme/policyresults/issues/none", "PATCH /api/orgs/acme/policyresults/issues/none", "POST /api/orgs/acme/policyresults/compliance",
+		"POST /api/orgs/acme/policyresults/policies", "GET /api/orgs/acme/policyresults/metadata",
+		"GET /api/orgs/acme/policy/exceptions", "GET /api/orgs/acme/policy/exceptions/none", "POST /api/orgs/acme/policy/exceptions/drafts",
+		"GET /api/orgs/acme/policypacks", "GET /api/orgs/acme/policypacks/none/latest", "GET /api/orgs/acme/policypacks/none/versions/1",
+		"GET /api/orgs/acme/policypacks/none/versions/1/schema", "GET /api/orgs/acme/policygroups", "GET /api/orgs/acme/policygroups/metadata",
+		"GET /api/orgs/acme/policygroups/none", "GET /api/orgs/acme/policygroups/none/stacks", "GET /api/orgs/acme/policygroups/none/accounts",
 		"GET INTEGRATIONS", "GET /api/orgs/acme/restore-stack", "POST /api/orgs/acme/restore-stack/none",
 	},
 	"create stacks": {"POST /api/stacks/acme/proj"},
@@ -67,6 +74,10 @@ var matrixCalls = map[string][]string{
 		"POST /api/orgs/acme/hooks/none/deliveries/none/redeliver",
 		"GET INTEGRATIONS/custom", "POST INTEGRATIONS/custom", "GET INTEGRATIONS/github/none", "PATCH INTEGRATIONS/gitlab/none", "DELETE INTEGRATIONS/bitbucket/none",
 		"GET INTEGRATIONS/azure-devops/none/repos", "GET INTEGRATIONS/github-enterprise/none/repos/none/branches", "GET INTEGRATIONS/custom/none/events",
+		"POST /api/orgs/acme/policy/exceptions", "DELETE /api/orgs/acme/policy/exceptions/none",
+		"POST /api/orgs/acme/policypacks", "DELETE /api/orgs/acme/policypacks/none", "DELETE /api/orgs/acme/policypacks/none/versions/1",
+		"POST /api/orgs/acme/policypacks/none/versions/1/complete", "POST /api/orgs/acme/policygroups", "PATCH /api/orgs/acme/policygroups/none",
+		"PATCH /api/orgs/acme/policygroups/none/batch", "DELETE /api/orgs/acme/policygroups/none",
 		"POST INTEGRATIONS/custom/none/repos", "DELETE INTEGRATIONS/custom/none/repos",
 	},
 	"govern":     {"POST /api/orgs/acme/rename", "DELETE /api/orgs/acme"},
@@ -189,6 +200,15 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 	preview := l.job("/api/stacks/acme/proj/previewed", "preview", "")
 	robot := "token " + l.token("/api/orgs/acme/tokens", map[string]any{"name": "robot"})
 	unrequested := l.job("/api/stacks/acme/proj/unrequested", "update", robot)
+	l.deployable("granted")
+	l.send(call{Method: "POST", Path: "/api/stacks/acme/proj/granted/deployments", Auth: robot, Body: map[string]any{"operation": "update"}}).want(202, nil)
+	_, jc := l.start("agent of granted")
+	definition, err := jc.Definition(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	granted := "token " + definition.Env["PULUMI_ACCESS_TOKEN"]
+	l.do("POST", target+"/grants", map[string]any{"stack": "acme/proj/granted"}).want(201, nil)
 	l.do("PUT", target+"/deployments/settings", map[string]any{
 		"agentPoolID":   l.pool,
 		"sourceContext": map[string]any{"git": map[string]any{"repoUrl": "https://example.com/a/b.git", "branch": "main"}},
@@ -272,6 +292,7 @@ func (l *lab) matrixCallers() map[string]matrixCaller {
 		"job token, other stack that the requester may read":     on("target", update, read),
 		"job token, other stack that the requester may not read": on("target", update, none),
 		"job token, other stack, no requester":                   on("target", unrequested, admin),
+		"job token, other stack, no requester, with a grant":     on("target", granted, none),
 		"update token":                                           on("target", "update-token "+started.token, admin),
 		"administrator of another organization":                  on("target", rival, admin),
 		"removed member":                                         on("target", removed, admin),

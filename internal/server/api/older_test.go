@@ -29,7 +29,7 @@ func TestOlderPaths(t *testing.T) {
 	l.do("GET", id+"/logs?wait=0", nil).want(200, nil)
 	l.do("DELETE", older+"/settings", nil).want(200, nil)
 	l.do("DELETE", older+"/settings", nil).want(404, nil)
-	l.do("GET", "/api/preview/insights/a/b/deployments", nil).want(404, nil).says("does not offer")
+	l.do("GET", "/api/preview/insights/a/accounts/deployments", nil).want(404, nil).says("does not offer")
 	l.send(call{Method: "GET", Path: id, Auth: "none"}).want(401, nil)
 }
 

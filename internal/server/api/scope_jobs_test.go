@@ -129,6 +129,7 @@ func TestJobsReadOnlyOutputsOfOtherStacks(t *testing.T) {
 func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 	l := newLab(t, storetest.SQLite(t), deployments.Options{})
 	other := l.stack("other")
+	l.do("PATCH", "/api/orgs/acme", map[string]any{"setProjectReads": false}).want(200, nil)
 	output, _ := l.publish(other)
 	check := func(mine, job string) {
 		t.Helper()
@@ -138,8 +139,8 @@ func TestJobsWithoutAUserReadNoOtherStack(t *testing.T) {
 		}
 		as("GET", mine, nil).want(200, nil)
 		as("GET", mine+"/export", nil).want(200, nil)
-		as("GET", other, nil).want(404, nil)
-		as("GET", other+"/export", nil).want(404, nil)
+		as("GET", other, nil).want(403, nil)
+		as("GET", other+"/export", nil).want(403, nil)
 		as("POST", other+"/decrypt", map[string]string{"ciphertext": output}).want(404, nil)
 		as("POST", other+"/batch-decrypt", map[string]any{"ciphertexts": []string{output}}).want(404, nil)
 		as("GET", "/api/orgs/acme/deployments", nil).want(403, nil)

@@ -34,7 +34,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"GET /deployments/{deploymentID}", "GET /deployments/{deploymentID}/updates", "GET /deployments/{deploymentID}/logs",
 		"GET /deployments/schedules", "GET /deployments/schedules/{scheduleID}", "GET /deployments/schedules/{scheduleID}/history",
 		"GET /drift/runs", "GET /drift/runs/{driftRunId}", "GET /drift/status", "GET /vcs/events", "GET /vcs/pulls",
-		"GET /collaborators", "GET /teams",
+		"GET /collaborators", "GET /teams", "GET /grants", "GET /policyevaluations", "GET /policyevaluations/{id}", "GET /policyevaluations/{id}/logs",
 	},
 	// The test's update is not a preview, unless the path contains "preview".
 	identity.Preview:                  {"POST /preview"},
@@ -45,7 +45,7 @@ var routesByAbility = map[identity.Ability][]string{
 	},
 	identity.DeleteStack: {"DELETE"},
 	identity.Manage: {
-		"POST /rename", "POST /ownership", "POST /transfer", "PUT /collaborators/{user}", "DELETE /collaborators/{user}", "PATCH CONSOLE/teams/{team}",
+		"POST /grants", "DELETE /grants/{grantID}", "POST /rename", "POST /ownership", "POST /transfer", "PUT /collaborators/{user}", "DELETE /collaborators/{user}", "PATCH CONSOLE/teams/{team}",
 		"GET /hooks", "POST /hooks", "GET /hooks/{hook}", "PATCH /hooks/{hook}", "DELETE /hooks/{hook}", "POST /hooks/{hook}/ping",
 		"GET /hooks/{hook}/deliveries", "POST /hooks/{hook}/deliveries/{event}/redeliver",
 	},
@@ -57,6 +57,7 @@ var routesByAbility = map[identity.Ability][]string{
 		"POST /deployments/ttl/schedules", "POST /deployments/ttl/schedules/{scheduleID}",
 		"PUT /deployments/settings", "POST /deployments/settings", "DELETE /deployments/settings", "POST /deployments/settings/encrypt",
 		"POST /deployments/pause", "POST /deployments/resume", "POST /deployments/{deploymentID}/cancel", "POST /deployments/{deploymentID}/again", "DELETE /deployments/cache", "POST /vcs/pulls/{number}/approve",
+		"POST /policyevaluations", "POST /policyevaluations/{id}/cancel",
 	},
 }
 
@@ -64,7 +65,7 @@ var routesByAbility = map[identity.Ability][]string{
 // tokens of all jobs; the others exclude them.
 var routesWithoutStack = map[string][]string{
 	"every caller": {
-		"GET /", "GET /healthz", "GET /oidc/.well-known/openid-configuration", "GET /oidc/.well-known/jwks", "GET /readyz", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
+		"GET /", "GET /healthz", "GET /oidc/.well-known/openid-configuration", "GET /oidc/.well-known/jwks", "GET /oidc/v2/.well-known/openid-configuration", "GET /oidc/v2/.well-known/jwks", "GET /readyz", "GET /api/capabilities", "GET /api/cli/version", "POST /api/oauth/token",
 		"GET /api/openapi/pulumi-spec.json", "GET /schemas/pulumi-workflow-agent.schema.json", "GET /schemas/workflow-server.schema.json",
 	},
 	"holders of the metrics token": {"GET /metrics"},
@@ -73,6 +74,8 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/user", "GET /api/user/stacks", "GET /api/user/pending-invites", "GET /api/user/pending-emails",
 		"GET /api/user/verified-email", "GET /api/user/organizations/default",
 		"GET /api/console/orgs/{org}/integrations/github-app",
+		"POST /api/esc/environments/{org}/yaml/check", "POST /api/esc/environments/{org}/yaml/open", "GET /api/esc/environments/{org}/yaml/open/{session}",
+		"GET /api/esc/providers", "GET /api/esc/providers/{provider}/schema", "GET /api/esc/context/schema",
 		"GET /api/registry/templates", "GET /api/registry/packages", "GET /api/preview/registry/templates", "GET /api/preview/registry/packages",
 	},
 	"users": {
@@ -108,7 +111,21 @@ var routesWithoutStack = map[string][]string{
 		"GET /api/orgs/{org}/auth/policies/oidcissuers/{issuerID}", "PATCH /api/orgs/{org}/auth/policies/{policyID}",
 		"HEAD /api/stacks/{org}/{project}", "POST /api/stacks/{org}/{project}",
 		"GET /api/orgs/{org}/restore-stack", "POST /api/orgs/{org}/restore-stack/{stackID}", "DELETE /api/orgs/{org}/restore-stack/{stackID}",
+		"GET /api/orgs/{org}/policypacks", "POST /api/orgs/{org}/policypacks", "DELETE /api/orgs/{org}/policypacks/{pack}", "GET /api/orgs/{org}/policypacks/{pack}/latest",
+		"GET /api/orgs/{org}/policypacks/{pack}/versions/{version}", "DELETE /api/orgs/{org}/policypacks/{pack}/versions/{version}",
+		"GET /api/orgs/{org}/policypacks/{pack}/versions/{version}/schema", "POST /api/orgs/{org}/policypacks/{pack}/versions/{version}/complete",
+		"GET /api/orgs/{org}/policygroups", "POST /api/orgs/{org}/policygroups", "GET /api/orgs/{org}/policygroups/metadata",
+		"GET /api/orgs/{org}/policygroups/{group}", "PATCH /api/orgs/{org}/policygroups/{group}", "DELETE /api/orgs/{org}/policygroups/{group}",
+		"GET /api/orgs/{org}/policygroups/{group}/evaluations", "POST /api/orgs/{org}/policygroups/{group}/evaluations",
+		"PATCH /api/orgs/{org}/policygroups/{group}/batch", "GET /api/orgs/{org}/policygroups/{group}/stacks", "GET /api/orgs/{org}/policygroups/{group}/accounts",
+		"POST /api/orgs/{org}/policyresults/issues", "POST /api/orgs/{org}/policyresults/issues/export", "POST /api/orgs/{org}/policyresults/issues/filters",
+		"GET /api/orgs/{org}/policyresults/issues/{issue}", "PATCH /api/orgs/{org}/policyresults/issues/{issue}",
+		"POST /api/orgs/{org}/policyresults/compliance", "POST /api/orgs/{org}/policyresults/policies", "GET /api/orgs/{org}/policyresults/metadata",
+		"GET /api/orgs/{org}/policy/exceptions", "POST /api/orgs/{org}/policy/exceptions", "POST /api/orgs/{org}/policy/exceptions/drafts",
+		"GET /api/esc/environments", "GET /api/esc/environments/{org}", "POST /api/esc/environments/{org}", "GET /api/esc/environments/{org}/tags",
+		"GET /api/orgs/{org}/policy/exceptions/{exception}", "DELETE /api/orgs/{org}/policy/exceptions/{exception}",
 	},
+	"holders of a signed address": {"PUT /api/blobs/policy-packs/{id}", "GET /api/blobs/policy-packs/{id}"},
 	"agents": {
 		"GET /api/deployments/poll", "GET /api/deployments/{deploymentID}/status", "GET /api/agent-pools/self/load",
 		"GET /api/background-activities/token", "POST /api/background-activities/configuration", "POST /api/background-activities/worker/lease/acquire", "POST /api/agent-workflows/deployment", "POST /api/agent-workflows/{workflow}/check",
@@ -119,9 +136,10 @@ var routesWithoutStack = map[string][]string{
 	},
 	"agents, runners and jobs": {"GET /api/deployments/executor"},
 	"runners": {
-		"GET /api/workflow/jobs/{jobID}", "POST /api/workflow/jobs/{jobID}/heartbeat", "POST /api/workflow/jobs/{jobID}/oidc-token", "POST /api/workflow/jobs/{jobID}/result",
+		"GET /api/workflow/jobs/{jobID}", "POST /api/workflow/jobs/{jobID}/heartbeat", "POST /api/workflow/jobs/{jobID}/oidc-token", "POST /api/workflow/jobs/{jobID}/environments", "GET /api/workflow/jobs/{jobID}/opened-secrets", "POST /api/workflow/jobs/{jobID}/result",
 		"PATCH /api/workflow/jobs/{jobID}/{step}/status", "POST /api/workflow/jobs/{jobID}/{step}/logs", "PUT /api/workflow/jobs/{jobID}/{step}/log",
 	},
+	"the policy evaluation's own token": {"PUT /api/preview/insights/{org}/policy/stacks/{project}/{stack}/updates/{version}/results"},
 	"the update's own token": {
 		"POST STACK/UPDATE/{updateID}/renew_lease", "POST STACK/UPDATE/{updateID}/events", "POST STACK/UPDATE/{updateID}/events/batch",
 		"POST STACK/UPDATE/{updateID}/complete", "PATCH STACK/CHANGE/{updateID}/checkpoint",
@@ -151,7 +169,8 @@ func spread(route string) []string {
 // integrationRoutes returns the routes of integrations.
 func integrationRoutes() []string {
 	const base = "/api/console/orgs/{org}/integrations"
-	all := []string{"GET " + base, "POST " + base + "/custom/{integration}/repos", "DELETE " + base + "/custom/{integration}/repos"}
+	const source = "/api/orgs/{org}/environment-source"
+	all := []string{"GET " + source, "PUT " + source, "DELETE " + source, "POST " + source + "/sync", "GET " + base, "POST " + base + "/custom/{integration}/repos", "DELETE " + base + "/custom/{integration}/repos"}
 	for _, provider := range []string{"custom", "github", "github-enterprise", "gitlab", "bitbucket", "azure-devops"} {
 		of := base + "/" + provider
 		one := of + "/{integration}"
@@ -178,6 +197,9 @@ func classified() (abilities map[string]identity.Ability, callers map[string]str
 				abilities[full] = need
 			}
 		}
+	}
+	for _, route := range allEnvironmentRoutes() {
+		callers[route] = "callers with a permission on the environment"
 	}
 	for who, routes := range routesWithoutStack {
 		if who == "members" {
@@ -257,7 +279,7 @@ func TestEveryRouteWithEveryScope(t *testing.T) {
 				allowed = slices.Contains([]string{"every caller", "people", "agents, runners and jobs"}, who)
 			}
 			refused := a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden ||
-				a.Status == http.StatusNotFound && (strings.Contains(string(a.Body), "or you may not see it") || strings.Contains(string(a.Body), "does not exist on this server"))
+				a.Status == http.StatusNotFound && (method == http.MethodHead || strings.Contains(string(a.Body), "or you may not see it") || strings.Contains(string(a.Body), "does not exist on this server"))
 			if refused == allowed {
 				t.Errorf("%s: status %d, body %.150s, for a token with %s; the route needs %q %s", route, a.Status, a.Body, c.who, need, who)
 			}

@@ -109,7 +109,9 @@ func TestSettingsRefuseBadInput(t *testing.T) {
 		`{"sourceContext":{"git":{"repoUrl":"https://h/x","branch":"-x"}}}`:                   "branch",
 		`{"operationContext":{"preRunCommands":7}}`:                                           "preRunCommands",
 		`{"sourceContext"`: "JSON",
-		``:                 "empty",
+		`{"operationContext":{"environments":["prod"]}}`:   "operationContext.environments: \\\"prod\\\" does not name an environment",
+		`{"operationContext":{"environments":"app/prod"}}`: "operationContext.environments",
+		``: "empty",
 	} {
 		for _, method := range []string{"PUT", "POST"} {
 			l.do(method, path, body).want(400, nil).says(text)

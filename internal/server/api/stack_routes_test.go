@@ -144,14 +144,36 @@ func TestStoredConfig(t *testing.T) {
 	f.do("GET", path, nil).want(404, nil)
 }
 
-func TestEnvironmentsAreRefused(t *testing.T) {
+// TestConfigurationInEnvironments creates stacks whose configuration is in an environment.
+func TestConfigurationInEnvironments(t *testing.T) {
 	f := newFixture(t, options{})
 	environment := map[string]string{"environment": "proj/remote"}
-	f.do("PUT", f.stack("dev")+"/config", environment).want(400, nil).says("does not offer environments")
-	f.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "remote", "config": environment}).want(400, nil).says("does not offer environments")
-	f.do("POST", "/api/stacks/acme/proj", map[string]any{"stackName": "remote", "createManagedEnvironment": true}).want(400, nil).says("--esc-config")
-	f.do("GET", "/api/stacks/acme/proj/remote", nil).want(404, nil)
-	f.do("GET", "/api/stacks/acme/proj/remote", nil).want(404, nil)
+	f.do("PUT", f.stack("dev")+"/config", environment).want(404, nil).says("'acme/proj/remote' does not exist")
+	const stacks = "/api/stacks/acme/proj"
+	f.do("POST", stacks, map[string]any{"stackName": "none", "config": map[string]string{"environment": "proj/remote@2"}}).want(404, nil)
+	f.do("POST", stacks, map[string]any{"stackName": "none", "config": environment, "createManagedEnvironment": true}).want(400, nil)
+	f.do("GET", stacks+"/none", nil).want(404, nil)
+	f.do("POST", stacks, map[string]any{"stackName": "remote", "config": environment}).want(200, nil)
+	f.do("GET", "/api/esc/environments/acme/proj/remote", nil).want(200, nil)
+	f.do("PUT", stacks+"/dev/config", environment).want(200, nil)
+	f.do("POST", stacks, map[string]any{"stackName": "shared", "config": environment}).want(200, nil)
+	f.do("GET", stacks+"/shared/config", nil).want(200, nil).says(`{"environment":"proj/remote"}`)
+
+	var made struct{ ManagedEnvironment string }
+	if f.do("POST", stacks, map[string]any{"stackName": "remote-2", "createManagedEnvironment": true}).want(200, &made); made.ManagedEnvironment != "proj/remote-2" {
+		t.Errorf("the stack manages the environment %q", made.ManagedEnvironment)
+	}
+	if f.do("GET", stacks+"/remote-2", nil).want(200, &made); made.ManagedEnvironment != "proj/remote-2" {
+		t.Errorf("the stack manages the environment %q", made.ManagedEnvironment)
+	}
+	f.do("GET", "/api/esc/environments/acme/proj/remote-2", nil).want(200, nil).says("pulumiConfig: {}")
+	f.do("POST", "/api/esc/environments/acme/proj/remote/drafts", nil).want(404, nil).says("approvals")
+	f.do("GET", "/api/esc/environments/acme/proj/remote-2/drafts/none", nil).want(404, nil).says("no draft")
+	f.do("POST", "/api/esc/environments/acme/proj/remote-2/drafts/none/open?revision=1", nil).want(404, nil).says("no revision 1")
+	update := map[string]any{"name": "proj", "environment": map[string]any{"baseRevision": 1, "changeRequestID": "none", "draftRevision": 0}}
+	f.do("POST", stacks+"/dev/update", update).want(400, nil).says("manages no environment")
+	f.do("POST", stacks+"/remote-2/update", update).want(404, nil).says("no draft")
+	f.do("DELETE", "/api/esc/environments/acme/proj/remote-2", nil).want(409, nil).says("stack acme/proj/remote-2")
 }
 
 func TestSecretsAreBytes(t *testing.T) {

@@ -60,6 +60,7 @@ func (l *lab) tenant(org, admin string) tenant {
 		}}},
 	}, 200, &issuer)
 	send("GET", "/api/orgs/"+org+"/auth/policies/oidcissuers/"+issuer.ID, nil, 200, &policy)
+	send("POST", "/api/esc/environments/"+org, map[string]any{"project": "proj", "name": "env"}, 200, nil)
 	send("POST", "/api/orgs/"+org+"/teams/pulumi", map[string]any{"name": "team"}, 201, nil)
 	const gone = "gone"
 	send("POST", "/api/stacks/"+org+"/proj", map[string]any{"stackName": gone}, 200, nil)
@@ -74,9 +75,10 @@ func (l *lab) tenant(org, admin string) tenant {
 	send("POST", stack+"/update/"+update.UpdateID, map[string]any{}, 200, &started)
 	return tenant{
 		names: map[string]string{
-			"org": org, "project": "proj", "stack": "dev", "deploymentID": deployment.ID, "workflow": "deployment:" + deployment.ID, "poolID": pool.ID,
+			"provider": "oidc",
+			"org":      org, "project": "proj", "stack": "dev", "environment": "env", "deploymentID": deployment.ID, "workflow": "deployment:" + deployment.ID, "poolID": pool.ID,
 			"jobID": claimed.Job.JobID, "step": "1", "updateID": update.UpdateID, "version": "1",
-			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID, "hook": "none", "event": "none", "scheduleID": "none", "driftRunId": "none",
+			"tokenID": "none", "team": "team", "user": "nobody", "roleID": "none", "inviteID": "none", "grantID": "none", "tag": "tag", "issuerID": issuer.ID, "policyID": policy.ID, "hook": "none", "pack": "none", "group": "none", "event": "none", "session": "none", "draft": "none", "issue": "none", "exception": "EXC-1", "scheduleID": "none", "driftRunId": "none",
 			"kind": "team", "urn": "urn", "integration": made.ID, "repo": "o%2Fr", "number": "7", "id": made.ID,
 			"stackID": deleted.DeletedStacks[0].ProgramID,
 		},
@@ -188,10 +190,10 @@ func TestStrangersFindNothing(t *testing.T) {
 	}
 }
 
-// open lists the routes without authentication. They describe the server, or accept another proof
+// open lists the routes without authentication, or for all callers. They describe the server, or accept another proof
 // of identity.
 var open = []string{
 	"/api/oauth/token", "/api/console/orgs/{org}/integrations/github-app", // reports "not installed" to strangers
-	"/oidc/.well-known/openid-configuration", "/oidc/.well-known/jwks",
+	"/oidc/.well-known/openid-configuration", "/oidc/.well-known/jwks", "/oidc/v2/.well-known/openid-configuration", "/oidc/v2/.well-known/jwks", "/api/esc/providers/{provider}/schema",
 	"/healthz", "/readyz", "/metrics", "/api/capabilities", "/api/cli/version", "/", "/api/openapi/pulumi-spec.json", "/schemas/pulumi-workflow-agent.schema.json", "/schemas/workflow-server.schema.json",
 }

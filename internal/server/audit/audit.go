@@ -108,6 +108,11 @@ type Subject struct{ Kind, ID, Name string }
 // Stack returns a stack as a subject.
 func Stack(st store.Stack) Subject { return Subject{Kind: "stack", ID: st.ID, Name: st.Ref()} }
 
+// Environment returns an environment as a subject.
+func Environment(e store.Environment) Subject {
+	return Subject{Kind: "environment", ID: e.ID, Name: e.Ref()}
+}
+
 // Entry is a change to record.
 type Entry struct {
 	// OrgID is the organization of the subject, or "" for the whole server.

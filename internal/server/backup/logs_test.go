@@ -49,6 +49,14 @@ func TestGrowingLogs(t *testing.T) {
 				return string(data)
 			}
 		}
+		// Policy evaluations have logs, too. Their ids sort between those of jobs.
+		s.write(func(tx *store.Tx) error {
+			_, err := tx.Exec(`INSERT INTO policy_evaluations (id, org_id, stack_id, group_id, cause, status, queued_at, modified_at, claimed_at)
+				SELECT i, 'org', 's1', i, 'update', 'succeeded', 1, 1, 1 FROM (SELECT 'evaluation' AS i UNION ALL SELECT 'zz-evaluation') n`)
+			return err
+		})
+		grow("logs/evaluation/1/0", "evaluated\n")
+		grow("logs/zz-evaluation/2/1", "evaluated again\n")
 		before := content(t, db, "stacks", "logs")
 		write(sync.OnceFunc(func() {
 			grow(growing, "more\n")

@@ -2,6 +2,7 @@ package backup_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,17 +56,25 @@ func TestRestore(t *testing.T) {
 			s := newSite(t, open(t))
 			secret := must.Get(s.ring.Encrypt(t.Context(), "s0", []byte("secret")))(t)
 			s.write(func(tx *store.Tx) error {
-				return tx.SetInstallation("longest", bytes.Repeat([]byte("0123456789"), 200_000))
+				return errors.Join(
+					tx.InsertPolicyPack(store.PolicyPack{ID: "pack", OrgID: "org", Name: "aws"}),
+					tx.InsertPackVersion(store.PolicyPackVersion{ID: "v", PackID: "pack", Number: 1, Status: store.PackComplete, Blob: "policy-packs/v/1"}),
+					tx.InsertPackVersion(store.PolicyPackVersion{ID: "w", PackID: "pack", Number: 2, Status: store.PackIncomplete}),
+					tx.InsertEnvironment(store.Environment{ID: "env", OrgID: "org", Project: "app", Name: "prod", SealedKey: secret, LastNumber: 1}),
+					tx.InsertRevision(store.EnvironmentRevision{EnvironmentID: "env", Number: 1, Definition: "a: {fn::secret: {ciphertext: x}}\n"}),
+					tx.SetInstallation("longest", bytes.Repeat([]byte("0123456789"), 200_000)),
+				)
 			})
+			must.OK(t, s.db.Blobs().Put(t.Context(), "policy-packs/v/1", strings.NewReader("a pack")))
 			must.OK(t, s.db.Blobs().Put(t.Context(), "stacks/s0/unnamed", strings.NewReader("a state whose row was not written yet")))
 			must.OK(t, s.ring.Present(t.Context(), "id", "a server that does not run after a restore"))
 			result := s.backup(backup.Request{Passphrase: passphrase})
 			must.OK(t, s.ring.Absent(t.Context(), "id"))
-			if n := result.Manifest.Blobs.Count; n != 9 {
-				t.Errorf("the backup has %d blobs, want 9", n)
+			if n := result.Manifest.Blobs.Count; n != 10 {
+				t.Errorf("the backup has %d blobs, want 10", n)
 			}
 			must.OK(t, s.db.Blobs().Delete(t.Context(), "stacks/s0/unnamed"))
-			want := content(t, s.db, "stacks", "logs")
+			want := content(t, s.db, "stacks", "logs", "policy-packs")
 			report := must.Get(backup.Verify(t.Context(), s.backups, ""))(t)
 			if report.Path != result.Path || report.Manifest.Engine != from {
 				t.Errorf("verified %s of %s, want %s of %s", report.Path, report.Manifest.Engine, result.Path, from)
@@ -79,7 +88,7 @@ func TestRestore(t *testing.T) {
 						t.Error("the key was not restored")
 					}
 					db := target.open()
-					compare(t, content(t, db, "stacks", "logs"), want)
+					compare(t, content(t, db, "stacks", "logs", "policy-packs"), want)
 					ring := must.Get(keyring.Open(t.Context(), db, must.Get((keyring.Source{File: target.MasterKey.File}).Load(t.Context()))(t)))(t)
 					if text := must.Get(ring.Decrypt(t.Context(), "s0", secret))(t); string(text) != "secret" {
 						t.Errorf("the secret is %q", text)

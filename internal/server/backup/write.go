@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -207,14 +208,30 @@ func (w *writer) compressed(ctx context.Context, name string, write func(io.Writ
 
 const idsPerPage = 1000
 
+// The tables that name the archives of policy packs, and the logs of policy evaluations. Earlier schemas do not have them.
+const (
+	packsTable       = "policy_pack_versions"
+	evaluationsTable = "policy_evaluations"
+)
+
+func (w *writer) has(table string) bool {
+	return slices.ContainsFunc(w.manifest.Tables, func(t Table) bool { return t.Name == table })
+}
+
 // blobs writes the blobs that the snapshot names, and their list in the order of [blob.Compare].
 func (w *writer) blobs(ctx context.Context, s *store.Snapshot) error {
 	part, err := w.compressed(ctx, blobsName, func(to io.Writer) error {
 		add := func(key string) error { return w.blob(ctx, s, key, to) }
-		err := eachPage(s.LoggedJobs, func(job string) error {
+		logged := func(after string, limit int) ([]string, error) {
+			return s.LoggedJobs(after, limit, w.has(evaluationsTable))
+		}
+		err := eachPage(logged, func(job string) error {
 			keys, err := s.Blobs.Keys(ctx, "logs/"+job)
 			return errors.Join(err, each(keys, add))
 		})
+		if err == nil && w.has(packsTable) {
+			err = eachPage(s.PackBlobs, add)
+		}
 		if err != nil {
 			return err
 		}

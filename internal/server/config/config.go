@@ -64,9 +64,10 @@ type Config struct {
 	KeepLogsFor          time.Duration // 0 means forever
 	KeepDeletedStacks    time.Duration // 0 means not at all
 	Quota                int64         // 0 means no limit
-	BackupSchedule       string        // "" means none
-	BackupDirectory      string        // "" is a directory in DataDir
-	BackupKeep           int           // number of backups
+	PolicyPackSize       int64
+	BackupSchedule       string // "" means none
+	BackupDirectory      string // "" is a directory in DataDir
+	BackupKeep           int    // number of backups
 	BackupPassphrase     settings.Secret
 	BackupPassphraseFile string // read by Load
 	BackupBeforeUpgrade  bool

@@ -242,6 +242,9 @@ default is 180 days; 0s means never.`,
 	}, {
 		Key: "organization_quota", Value: (*settings.Bytes)(&c.Quota), DefaultText: "no limit", Example: "50g",
 		Doc: `The size of what each organization may store; see server-storage.md.`,
+	}, {
+		Key: "policy_pack_size", Value: (*settings.Bytes)(&c.PolicyPackSize), Default: "256m",
+		Doc: `The size that the archive of a policy pack may have, as the client sends it.`,
 	}}
 }
 

@@ -23,7 +23,8 @@ import (
 
 // notAudited lists the actions without an entry in the audit log, with the reason.
 var notAudited = map[string][]string{
-	"nothing is stored":                     {"POST STACK/settings", "POST STACK/settings/triggers", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
+	"nothing is stored": {"POST STACK/settings", "POST STACK/settings/triggers", "POST /{org}/-/settings/issuers/{issuer}/test", "POST /{org}/-/settings/integrations/github-app"},
+	"it changes nothing; the list of evaluations says who requested it": {"POST /{org}/-/policies/evaluations", "POST STACK/evaluations/{evaluation}/cancel"},
 	"only the user sees it":                 {"POST /user/settings/preferences"},
 	"it is a label that only the user sees": {"POST /user/settings/passkeys/{passkey}/rename"},
 	"it is a mark that only the user sees":  {"POST /{org}/-/stacks/star"},
@@ -99,6 +100,8 @@ func TestEveryActionIsAudited(t *testing.T) {
 	a.changeIssuers()
 	a.changePools()
 	a.changeStack()
+	a.changePolicies()
+	a.changeEnvironments()
 	a.changeInvitations()
 	a.changeUsers()
 	a.changeWhole()
@@ -143,6 +146,7 @@ func (a *auditor) changeSettings() {
 		a.change(action, "kind", "access")
 	}
 	a.change(base+"/permission", "permission", "101")
+	a.change(base+"/project-reads", "on", "")
 	a.change(base+"/pulumi-version", "version", "3.276")
 	a.change(base+"/members", "login", "ann", "role", "member")
 	a.change(base+"/members/{user}/role ann", "role", "billing-manager")
@@ -236,6 +240,7 @@ func (a *auditor) changeStack() {
 	a.change("STACK/settings/webhooks", "name", "chat", "url", "https://hooks.invalid/x", "format", "raw")
 	a.change("STACK/settings/webhooks/{hook}/{action} chat delete")
 	a.change("STACK/settings/access", "user", "bob", "permission", "101")
+	a.change("STACK/settings/access/grants", "kind", "project", "name", "web")
 	// An approval needs a pull request of a git host. The API's test of its audit log makes one.
 	a.made["POST STACK/settings/triggers/approve"] = true
 	a.change("STACK/settings/options/rename", "name", "prod", "project", "proj")

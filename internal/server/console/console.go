@@ -13,9 +13,11 @@ import (
 	"workflowagent/internal/server/console/activity"
 	"workflowagent/internal/server/console/agents"
 	"workflowagent/internal/server/console/auditlog"
+	"workflowagent/internal/server/console/definition"
 	"workflowagent/internal/server/console/deploy"
 	"workflowagent/internal/server/console/deployment"
 	"workflowagent/internal/server/console/drift"
+	environmentpages "workflowagent/internal/server/console/environments"
 	"workflowagent/internal/server/console/estate"
 	"workflowagent/internal/server/console/forges"
 	"workflowagent/internal/server/console/githubapp"
@@ -25,6 +27,7 @@ import (
 	"workflowagent/internal/server/console/orgsettings"
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/palette"
+	policypages "workflowagent/internal/server/console/policies"
 	"workflowagent/internal/server/console/resources"
 	"workflowagent/internal/server/console/restore"
 	"workflowagent/internal/server/console/runs"
@@ -37,7 +40,10 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	detection "workflowagent/internal/server/deployments/drift"
+	"workflowagent/internal/server/environments"
+	"workflowagent/internal/server/environments/opening"
 	"workflowagent/internal/server/gitops/dispatch"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/invitations"
 	"workflowagent/internal/server/identity/oidc"
@@ -46,6 +52,10 @@ import (
 	"workflowagent/internal/server/identity/signin/passkey"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/organizations"
+	"workflowagent/internal/server/policies"
+	"workflowagent/internal/server/policies/evaluations"
+	"workflowagent/internal/server/policies/exceptions"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/search"
@@ -64,6 +74,7 @@ type Deps struct {
 	Organizations *organizations.Service
 	SignIn        *signin.Service
 	Invitations   *invitations.Service
+	Grants        *grants.Service
 	Providers     *openid.Service
 	Passkeys      *passkey.Service
 	Stacks        *stacks.Service
@@ -73,11 +84,17 @@ type Deps struct {
 	Pools         *pools.Service
 	Drift         *detection.Service
 	Triggers      *triggers.Service
+	Policies      *policies.Service
 	Audit         *audit.Service
 	Activity      *changelog.Service
 	Webhooks      *webhooks.Service
 	OIDC          *oidc.Service
 	Recovery      *recovery.Service
+	Results       *results.Service
+	Exceptions    *exceptions.Service
+	Evaluations   *evaluations.Service
+	Environments  *environments.Service
+	Opening       *opening.Service
 	// Integrations and Events deploy what the organization's git hosts report.
 	Integrations *integrations.Service
 	Events       *dispatch.Service
@@ -98,21 +115,27 @@ func New(d Deps) *page.Site {
 	site := page.New(d.Site)
 	account.Register(site, account.Deps{Identity: d.Identity, SignIn: d.SignIn, Invitations: d.Invitations, Providers: d.Providers, Passkeys: d.Passkeys, APIURL: d.APIURL})
 	heads := stack.Heads{Estate: d.Estate, Deployments: d.Deployments, Pools: d.Pools}
-	stack.Register(site, stack.Deps{Stacks: d.Stacks, Triggers: d.Triggers, Recovery: d.Recovery, Heads: heads})
+	stack.Register(site, stack.Deps{Stacks: d.Stacks, Triggers: d.Triggers, Recovery: d.Recovery, Results: d.Results, Exceptions: d.Exceptions, Heads: heads})
 	drift.Register(site, drift.Deps{Heads: heads, Drift: d.Drift, Deployments: d.Deployments, Stacks: d.Stacks, Triggers: d.Triggers})
-	update.Register(site, update.Deps{Stacks: d.Stacks, Deployments: d.Deployments})
+	update.Register(site, update.Deps{Stacks: d.Stacks, Deployments: d.Deployments, Results: d.Results})
 	versions.Register(site, versions.Deps{Heads: heads, Stacks: d.Stacks})
 	resources.Register(site, resources.Deps{Heads: heads, Stacks: d.Stacks})
 	estate.Register(site, estate.Deps{Estate: d.Estate, Stacks: d.Stacks, Deployments: d.Deployments, APIURL: d.APIURL})
-	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, URL: d.APIURL})
+	deployment.Register(site, deployment.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Results: d.Results, Pools: d.Pools, URL: d.APIURL})
 	deploy.Register(site, deploy.Deps{Deployments: d.Deployments, Stacks: d.Stacks, Pools: d.Pools, Estate: d.Estate, Drift: d.Drift})
-	joblog.Register(site, joblog.Deps{Deployments: d.Deployments})
+	joblog.Register(site, joblog.Deps{Deployments: d.Deployments, Evaluations: d.Evaluations})
 	stacksettings.Register(site, stacksettings.Deps{
-		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Events: d.Events, Issuer: d.Issuer,
+		Heads: heads, Identity: d.Identity, Stacks: d.Stacks, Grants: d.Grants, Environments: d.Environments, Triggers: d.Triggers, Webhooks: d.Webhooks, Integrations: d.Integrations, Events: d.Events, Issuer: d.Issuer,
 	})
 	runs.Register(site, runs.Deps{Heads: heads, URL: d.APIURL})
 	agents.Register(site, agents.Deps{Deployments: d.Deployments, Pools: d.Pools, Server: d.Server, URL: d.APIURL, Releases: d.Releases})
-	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools, Deployments: d.Deployments, Search: d.Search})
+	policypages.Register(site, policypages.Deps{
+		Identity: d.Identity, Policies: d.Policies, Results: d.Results, Exceptions: d.Exceptions, Evaluations: d.Evaluations, Stacks: d.Stacks, Estate: d.Estate, Pools: d.Pools,
+	})
+	environmentHeads := environmentpages.Heads{Environments: d.Environments}
+	environmentpages.Register(site, environmentpages.Deps{Heads: environmentHeads, Identity: d.Identity, Grants: d.Grants})
+	definition.Register(site, definition.Deps{Heads: environmentHeads, Opening: d.Opening, Stacks: d.Stacks})
+	palette.Register(site, palette.Deps{Stacks: d.Stacks, Pools: d.Pools, Deployments: d.Deployments, Search: d.Search, Environments: d.Environments})
 	home.Register(site, home.Deps{
 		Deployments: d.Deployments, Pools: d.Pools, Stacks: d.Stacks, Estate: d.Estate, Triggers: d.Triggers, Invitations: d.Invitations, URL: d.APIURL, Console: links.Console(d.Site.URL), URLNotice: d.URLNotice, Releases: d.Releases,
 	})

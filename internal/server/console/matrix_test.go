@@ -42,6 +42,10 @@ var matrixRoutes = map[string][]string{
 	"see": {
 		"GET /{org}/-/pools", "GET /{org}/-/pools/{pool}", "GET /{org}/-/pools/{pool}/agents/{agent}", "GET /{org}/-/settings",
 		"GET /{org}/-/settings/members", "GET /{org}/-/settings/teams", "GET /{org}/-/settings/teams/{team}",
+		"GET /{org}/-/policies", "GET /{org}/-/policies/packs/{pack}", "GET /{org}/insights/policypacks/{pack}/{version}", "GET /{org}/-/policies/groups", "GET /{org}/-/policies/groups/{group}",
+		"GET /{org}/-/policies/issues", "GET /{org}/-/policies/issues/{issue}", "POST /{org}/-/policies/issues/{issue}", "GET /{org}/-/policies/compliance",
+		"GET /{org}/-/policies/evaluations", "POST /{org}/-/policies/evaluations",
+		"GET /{org}/-/policies/exceptions", "GET /{org}/-/policies/exceptions/{exception}",
 	},
 	"own team":      {"POST /{org}/-/settings/teams/{team}/edit", "POST /{org}/-/settings/teams/{team}/members"},
 	"team's stacks": {"POST /{org}/-/settings/teams/{team}/stacks"},
@@ -53,7 +57,7 @@ var matrixRoutes = map[string][]string{
 		"POST /{org}/-/pools", "POST /{org}/-/pools/no-default", "POST /{org}/-/pools/{pool}/default", "POST /{org}/-/pools/{pool}/edit", "POST /{org}/-/pools/{pool}/move",
 		"POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/pools/{pool}/tokens/{token}/revoke",
 		"POST /{org}/-/pools/{pool}/agents/{agent}/drain", "POST /{org}/-/pools/{pool}/agents/{agent}/resume",
-		"POST /{org}/-/settings/permission", "POST /{org}/-/settings/pulumi-version", "POST /{org}/-/settings/members", "POST /{org}/-/settings/members/{user}/role",
+		"POST /{org}/-/settings/permission", "POST /{org}/-/settings/project-reads", "POST /{org}/-/settings/pulumi-version", "POST /{org}/-/settings/members", "POST /{org}/-/settings/members/{user}/role",
 		"POST /{org}/-/settings/invitations", "POST /{org}/-/settings/invitations/{invitation}/revoke", "POST /{org}/-/settings/members/{user}/remove", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/delete",
 		"POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/teams/{team}/tokens/{token}/revoke",
 		"GET /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens", "POST /{org}/-/settings/tokens/{token}/revoke",
@@ -70,6 +74,10 @@ var matrixRoutes = map[string][]string{
 		"GET /{org}/-/settings/integrations/{integration}", "GET /{org}/-/settings/integrations/{integration}/events",
 		"GET /{org}/-/settings/integrations/{integration}/repositories", "POST /{org}/-/settings/integrations/{integration}/edit",
 		"POST /{org}/-/settings/integrations/{integration}/rotate", "POST /{org}/-/settings/integrations/{integration}/delete",
+		"POST /{org}/-/policies/packs/{pack}/remove", "POST /{org}/-/policies/groups", "POST /{org}/-/policies/groups/{group}/edit", "POST /{org}/-/policies/groups/{group}/stacks",
+		"GET /{org}/-/policies/groups/{group}/packs", "POST /{org}/-/policies/groups/{group}/delete", "GET /{org}/-/policies/groups/{group}/packs/{pack}",
+		"POST /{org}/-/policies/groups/{group}/packs/{pack}", "POST /{org}/-/policies/groups/{group}/packs/{pack}/remove",
+		"GET /{org}/-/policies/exceptions/new", "POST /{org}/-/policies/exceptions", "POST /{org}/-/policies/exceptions/{exception}/remove",
 	},
 	"server": {
 		"GET /-/server", "GET /-/server/audit", "GET /-/server/audit/export", "GET /-/server/users", "GET /-/server/users/{user}",
@@ -81,21 +89,22 @@ var matrixRoutes = map[string][]string{
 	},
 
 	"read": {
-		"GET STACK", "GET STACK/updates", "GET STACK/runs", "GET STACK/runs/compare", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resources/rows", "GET STACK/resource", "GET STACK/state",
+		"GET STACK", "GET STACK/panel", "GET STACK/updates", "GET STACK/runs", "GET STACK/runs/compare", "GET STACK/updates/{version}", "GET STACK/previews/{update}", "GET STACK/resources", "GET STACK/resources/rows", "GET STACK/resource", "GET STACK/state",
 		"GET STACK/resources/{urn}", "GET STACK/drift", "GET STACK/deployments", "GET STACK/deployments/{version}",
 		"GET STACK/changes", "GET STACK/changes/rows", "GET STACK/updates/{version}/changes", "GET STACK/previews/{update}/changes", "GET STACK/deployments/{version}/changes",
-		"GET STACK/deployments/{version}/log/find", "GET STACK/deployments/{version}/log/raw", "GET STACK/deployments/{version}/log/{step}",
+		"GET STACK/evaluations/{evaluation}", "GET STACK/evaluations/{evaluation}/log/find", "GET STACK/evaluations/{evaluation}/log/raw", "GET STACK/evaluations/{evaluation}/log/{step}",
+		"GET STACK/evaluations/{evaluation}/log/{step}/raw", "GET STACK/deployments/{version}/log/find", "GET STACK/deployments/{version}/log/raw", "GET STACK/deployments/{version}/log/{step}",
 		"GET STACK/deployments/{version}/log/{step}/raw", "GET STACK/settings", "GET STACK/settings/schedules", "GET STACK/settings/access",
 		"GET STACK/settings/options", "GET STACK/settings/triggers", "GET STACK/git",
 	},
 	"operate": {
 		"POST STACK/tags", "GET STACK/deploy", "POST STACK/deploy", "POST STACK/pause", "POST STACK/resume",
-		"POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/force-cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save", "POST STACK/settings/clear-cache",
+		"POST STACK/evaluations/{evaluation}/cancel", "POST STACK/deployments/{version}/cancel", "POST STACK/deployments/{version}/force-cancel", "POST STACK/deployments/{version}/again", "POST STACK/settings", "POST STACK/settings/save", "POST STACK/settings/clear-cache",
 		"POST STACK/settings/schedules", "POST STACK/settings/schedules/{schedule}/{action}", "POST STACK/settings/triggers", "POST STACK/settings/triggers/approve",
 	},
 	"manage": {
 		"GET STACK/settings/webhooks", "POST STACK/settings/webhooks", "GET STACK/settings/webhooks/{hook}",
-		"POST STACK/settings/webhooks/{hook}/{action}", "POST STACK/settings/access", "POST STACK/settings/options/rename",
+		"POST STACK/settings/webhooks/{hook}/{action}", "POST STACK/settings/access", "POST STACK/settings/access/grants", "POST STACK/settings/options/rename",
 		"POST STACK/settings/options/transfer", "POST STACK/settings/options/delete",
 	},
 }
@@ -108,7 +117,7 @@ var recentRoutes = []string{
 	"GET /cli-login", "POST /cli-login", "POST /user/settings/tokens", "GET /user/settings/passkeys/new", "POST /user/settings/passkeys",
 	"POST /user/settings/passkeys/{passkey}/remove", "GET /user/settings/connect/{provider}", "POST /user/settings/identities/remove",
 	"POST /{org}/-/pools", "POST /{org}/-/pools/{pool}/delete", "POST /{org}/-/stacks/deleted/{deleted}/purge",
-	"POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/settings/permission", "POST /{org}/-/settings/members", "POST /{org}/-/settings/invitations",
+	"POST /{org}/-/pools/{pool}/tokens", "POST /{org}/-/settings/permission", "POST /{org}/-/settings/project-reads", "POST /{org}/-/settings/members", "POST /{org}/-/settings/invitations",
 	"POST /{org}/-/settings/members/{user}/role", "POST /{org}/-/settings/teams", "POST /{org}/-/settings/teams/{team}/members",
 	"POST /{org}/-/settings/teams/{team}/stacks", "POST /{org}/-/settings/teams/{team}/tokens", "POST /{org}/-/settings/tokens",
 	"POST /{org}/-/settings/issuers", "POST /{org}/-/settings/issuers/{issuer}/edit", "POST /{org}/-/settings/issuers/{issuer}/thumbprints",
@@ -117,7 +126,8 @@ var recentRoutes = []string{
 	"POST /{org}/-/settings/organization/rename", "POST /{org}/-/settings/organization/delete",
 	"POST /-/server/organizations", "POST /-/server/organizations/{organization}/quotas",
 	"POST /-/server/organizations/{organization}/rename", "POST /-/server/organizations/{organization}/delete",
-	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access",
+	"POST /{org}/-/policies/packs/{pack}/remove", "POST /{org}/-/policies/groups/{group}/delete", "POST /{org}/-/policies/exceptions",
+	"POST /{org}/-/settings/webhooks", "POST STACK/settings/schedules", "POST STACK/settings/webhooks", "POST STACK/settings/access", "POST STACK/settings/access/grants",
 	"POST /{org}/-/settings/integrations", "POST /{org}/-/settings/integrations/{integration}/edit", "POST /{org}/-/settings/integrations/{integration}/rotate",
 	"POST STACK/settings/options/transfer", "POST STACK/settings/options/delete", "POST STACK/deployments/{version}/force-cancel",
 	"POST /-/server/users/{user}/disable", "POST /-/server/users/{user}/enable", "POST /-/server/users/{user}/hand-over", "POST /-/server/users/{user}/delete",
@@ -226,6 +236,7 @@ func newMatrix(t *testing.T) matrix {
 	for _, name := range []string{"target", "created"} {
 		m.API(http.MethodPost, "/api/stacks/acme/proj", map[string]any{"stackName": name}, nil)
 	}
+	m.API(http.MethodPost, "/api/esc/environments/acme", map[string]any{"project": "proj", "name": "target"}, nil)
 	m.API(http.MethodPost, "/api/orgs/acme/teams/pulumi", map[string]any{"name": "readers"}, nil)
 	m.API(http.MethodPatch, "/api/orgs/acme/teams/readers", map[string]any{"addStackPermission": map[string]any{"projectName": "proj", "stackName": "target", "permission": 101}}, nil)
 	return m
@@ -295,7 +306,7 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 		"{org}", "acme", "{project}", "proj", "{stack}", v.stack, "{team}", team, "{version}", "1", "{step}", "0", "{update}", "none", "{urn}", "none",
 		"{pool}", "none", "{token}", "none", "{agent}", "none", "{session}", "none", "{user}", "none", "{issuer}", "none", "{hook}", "none",
 		"{schedule}", "none", "{action}", "none", "{provider}", "none", "{passkey}", "none", "{integration}", "none",
-		"{invitation}", "none", "{deleted}", "none", "{organization}", "acme",
+		"{pack}", "none", "{group}", "none", "{issue}", "none", "{exception}", "none", "{invitation}", "none", "{deleted}", "none", "{organization}", "acme", "{environment}", "target",
 	).Replace(path)
 	var form url.Values
 	if method == http.MethodPost {

@@ -194,7 +194,7 @@ func (s *Service) CreateBatch(ctx context.Context, p identity.Principal, orgID s
 	}
 	r := batchRequest(op)
 	return each(ids, func(t *Target) error {
-		return s.db.Write(ctx, scope.Stack(orgID, t.StackID), func(tx *store.Tx) error {
+		err := s.db.Write(ctx, scope.Stack(orgID, t.StackID), func(tx *store.Tx) error {
 			who, st, err := target(tx, p, orgID, t.StackID)
 			if err != nil {
 				return err
@@ -205,6 +205,10 @@ func (s *Service) CreateBatch(ctx context.Context, p identity.Principal, orgID s
 			})
 			return err
 		})
+		if errors.Is(err, store.ErrMoved) { // or it never was in this organization
+			return errUnseen
+		}
+		return err
 	})
 }
 
@@ -243,6 +247,14 @@ func (s *Service) PauseProspects(ctx context.Context, p identity.Principal, orgI
 
 // PauseBatch pauses or resumes the queues of stacks of an organization, each in its own transaction.
 func (s *Service) PauseBatch(ctx context.Context, p identity.Principal, orgID string, ids []string, paused bool) ([]Target, error) {
+	return s.ForEach(ctx, p, orgID, ids, identity.Operate, func(who identity.Principal, st store.Stack) error {
+		return s.PauseStack(ctx, who, st, paused)
+	})
+}
+
+// ForEach calls do with each of the stacks of an organization for which the caller has an ability, and with the caller's
+// permission on it. It returns what was refused, also by do.
+func (s *Service) ForEach(ctx context.Context, p identity.Principal, orgID string, ids []string, need identity.Ability, do func(who identity.Principal, st store.Stack) error) ([]Target, error) {
 	if err := checkBatch(ids); err != nil {
 		return nil, err
 	}
@@ -252,10 +264,13 @@ func (s *Service) PauseBatch(ctx context.Context, p identity.Principal, orgID st
 			who, t.Stack, err = target(tx, p, orgID, t.StackID)
 			return err
 		})
+		if err == nil {
+			err = who.Check(t.Stack, need)
+		}
 		if err != nil {
 			return err
 		}
-		return s.PauseStack(ctx, who, t.Stack, paused)
+		return do(who, t.Stack)
 	})
 }
 

@@ -62,6 +62,9 @@ func TestBatch(t *testing.T) {
 		if got, want := board(deployments.Query{Batch: "batch", Project: "proj", State: "cancelled"}), " |  | b#1"; got != want {
 			t.Errorf("the cancelled one: %q, want %q", got, want)
 		}
+		if elsewhere, err := p.service.CreateBatch(t.Context(), p.user, "another organization", ids[:1], workflow.OperationPreview, "batch"); err != nil || fault.KindOf(elsewhere[0].Refused) != fault.KindNotFound {
+			t.Errorf("a stack of another organization: %v, %+v", err, elsewhere)
+		}
 		if got, want := board(deployments.Query{Batch: "other"}), " |  | "; got != want {
 			t.Errorf("another batch: %q", got)
 		}

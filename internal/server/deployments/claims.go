@@ -21,9 +21,10 @@ import (
 
 // Claim is a claimed job.
 type Claim struct {
-	Job           store.Job
-	Token         string // authenticates the callbacks of this job and epoch
-	IdentityToken string // the job's first identity token; "" if the server cannot issue one
+	Type          workflow.Type
+	Job           store.Job // without a deployment unless the type is deployment
+	Token         string    // authenticates the callbacks of this job and epoch
+	IdentityToken string    // the job's first identity token; "" if the server cannot issue one
 
 	shared bool // several polls with the same id received the claim
 }
@@ -47,13 +48,13 @@ const (
 // claim returns one outcome per poll, all of the same pool: a job, errNothing or another error. A
 // repeated poll receives the same job while its claim is current and the job has not started.
 func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
-	var earlier map[[2]string]store.Job
+	var earlier map[[2]string]*Claim
 	ready := false
 	err := s.db.Read(ctx, func(tx *store.Tx) (err error) {
-		if earlier, err = earlierClaims(tx, polls); err != nil {
+		if earlier, err = s.earlierClaims(tx, polls); err != nil {
 			return err
 		}
-		ready, err = s.ready(tx, polls[0].Agent)
+		ready, err = s.ready(tx, polls)
 		return err
 	})
 	out := slices.Repeat([]outcome{{err: errNothing}}, len(polls))
@@ -67,12 +68,12 @@ func (s *Service) claim(ctx context.Context, polls []*Poll) []outcome {
 		return slices.Repeat([]outcome{{err: err}}, len(polls))
 	}
 	for i, r := range polls {
-		if job, found := earlier[r.key()]; found {
-			out[i] = s.repeat(ctx, r, job)
+		if c, found := earlier[r.key()]; found {
+			out[i] = s.repeat(ctx, r, c)
 		}
 		if c := out[i].claim; c != nil {
 			s.log.WithFields(logrus.Fields{
-				"job_id": c.Job.ID, "deployment_id": c.Job.DeploymentID, "pool": c.Job.PoolID,
+				"job_id": c.Job.ID, "type": c.Type, "deployment_id": c.Job.DeploymentID, "pool": c.Job.PoolID,
 				"agent": r.Agent.Hostname, "epoch": c.Job.Epoch,
 			}).Info("job claimed")
 		}
@@ -93,7 +94,7 @@ func (s *Service) claimNow(ctx context.Context, r *Poll) (o outcome) {
 
 // earlierClaims returns the jobs in earlier responses to the same polls that are claimed or running, by
 // the key of the poll.
-func earlierClaims(tx *store.Tx, polls []*Poll) (map[[2]string]store.Job, error) {
+func (s *Service) earlierClaims(tx *store.Tx, polls []*Poll) (map[[2]string]*Claim, error) {
 	ids := map[string]bool{}
 	for _, r := range polls {
 		ids[r.PollID] = true
@@ -102,10 +103,17 @@ func earlierClaims(tx *store.Tx, polls []*Poll) (map[[2]string]store.Job, error)
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	list, err := tx.JobsByPolls(polls[0].Agent.PoolID, slices.Sorted(maps.Keys(ids)))
-	earlier := map[[2]string]store.Job{}
+	pool, sorted := polls[0].Agent.PoolID, slices.Sorted(maps.Keys(ids))
+	earlier := map[[2]string]*Claim{}
+	list, err := tx.JobsByPolls(pool, sorted)
 	for _, job := range list {
-		earlier[[2]string{job.AgentID, job.PollID}] = job
+		earlier[[2]string{job.AgentID, job.PollID}] = &Claim{Type: workflow.TypeDeployment, Job: job}
+	}
+	if err == nil && s.opts.Evaluations != nil {
+		list, err = s.opts.Evaluations.ByPolls(tx, pool, sorted)
+		for _, job := range list {
+			earlier[[2]string{job.AgentID, job.PollID}] = &Claim{Type: workflow.TypePolicyEvaluation, Job: job}
+		}
 	}
 	return earlier, err
 }
@@ -118,14 +126,32 @@ func (s *Service) cap(quota int64) int64 {
 	return s.opts.Cap
 }
 
-// ready reports whether the pool of an agent may start a job now.
-func (s *Service) ready(tx *store.Tx, agent pools.Sighting) (bool, error) {
+// roomForEvaluations returns the number of evaluations that may start under a limit. They leave one place to a deployment, for
+// which a user may wait.
+func roomForEvaluations(limit, active int64) int64 {
+	if limit > 1 {
+		limit--
+	}
+	return limit - active
+}
+
+// ready reports whether the pool of polls may start a job for one of them now.
+func (s *Service) ready(tx *store.Tx, polls []*Poll) (bool, error) {
+	agent := polls[0].Agent
 	active, quota, err := tx.CountActiveJobs(agent.OrgID)
 	if err != nil || active >= s.cap(quota) {
 		return false, err
 	}
-	list, err := tx.NextJobs(agent.PoolID, 1)
-	return len(list) > 0, err
+	if anyAccepts(polls, workflow.TypeDeployment) {
+		list, err := tx.NextJobs(agent.PoolID, 1)
+		if err != nil || len(list) > 0 {
+			return true, err
+		}
+	}
+	if s.opts.Evaluations == nil || !anyAccepts(polls, workflow.TypePolicyEvaluation) || roomForEvaluations(s.cap(quota), active) <= 0 {
+		return false, nil
+	}
+	return s.opts.Evaluations.Ready(tx, agent)
 }
 
 // assign claims jobs for polls, in a transaction that holds the claims of the organization. It returns
@@ -133,12 +159,12 @@ func (s *Service) ready(tx *store.Tx, agent pools.Sighting) (bool, error) {
 //
 // A proxy can send a poll twice, or keep it when its client has disconnected and repeats it. All of them
 // get the same claim.
-func (s *Service) assign(tx *store.Tx, polls []*Poll) (out []outcome, earlier map[[2]string]store.Job, err error) {
+func (s *Service) assign(tx *store.Tx, polls []*Poll) (out []outcome, earlier map[[2]string]*Claim, err error) {
 	now, err := tx.LeaseTime()
 	if err != nil {
 		return nil, nil, err
 	}
-	if earlier, err = earlierClaims(tx, polls); err != nil {
+	if earlier, err = s.earlierClaims(tx, polls); err != nil {
 		return nil, nil, err
 	}
 	out = slices.Repeat([]outcome{{err: errNothing}}, len(polls))
@@ -175,51 +201,65 @@ func (s *Service) assign(tx *store.Tx, polls []*Poll) (out []outcome, earlier ma
 			free = append(free, i)
 		}
 	}
-	jobs, busy, err := s.next(tx, polls[0].Agent, len(free))
+	active, quota, err := tx.CountActiveJobs(polls[0].Agent.OrgID)
 	if err != nil {
 		return nil, nil, err
 	}
-	for n, i := range free {
-		if n >= len(jobs) {
-			if busy {
-				out[i].err = errBusy
-			}
-			continue
-		}
-		c := &Claim{Job: jobs[n]}
-		if err := s.take(tx, &c.Job, polls[i], now); err != nil {
-			return nil, nil, err
-		}
-		if err := grant(tx, c, now); err != nil {
-			return nil, nil, err
-		}
-		out[i] = outcome{claim: c}
+	room := int(max(0, min(int64(len(free)), s.cap(quota)-active)))
+	claimed, err := s.assignDeployments(tx, polls, free, room, out, now)
+	if err == nil && s.opts.Evaluations != nil {
+		left := min(int64(room-claimed), roomForEvaluations(s.cap(quota), active+int64(claimed)))
+		err = s.assignEvaluations(tx, polls, free, int(left), out, now)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	for i, n := range twins {
 		if out[i].err = out[n].err; out[n].claim == nil {
 			continue
 		}
 		out[n].claim.shared = true
-		out[i].claim = &Claim{Job: out[n].claim.Job, shared: true}
+		out[i].claim = &Claim{Type: out[n].claim.Type, Job: out[n].claim.Job, shared: true}
 		if err := grant(tx, out[i].claim, now); err != nil {
 			return nil, nil, err
 		}
 	}
-	if len(jobs) > 0 {
+	if slices.ContainsFunc(out, func(o outcome) bool { return o.claim != nil }) {
 		err = tx.TouchPool(polls[0].Agent.PoolID, now)
 	}
 	return out, earlier, err
 }
 
-// next returns up to limit jobs that an agent's pool may start now, and acquires their stacks. It never
+// assignDeployments claims up to room deployments for those of the free polls that accept them, and returns their number.
+func (s *Service) assignDeployments(tx *store.Tx, polls []*Poll, free []int, room int, out []outcome, now time.Time) (int, error) {
+	takers := accepting(polls, free, workflow.TypeDeployment)
+	jobs, busy, err := s.next(tx, polls[0].Agent, min(room, len(takers)))
+	if err != nil {
+		return 0, err
+	}
+	for n, i := range takers {
+		if n >= len(jobs) {
+			if busy {
+				out[i].err = errBusy
+			}
+			continue
+		}
+		c := &Claim{Type: workflow.TypeDeployment, Job: jobs[n]}
+		if err := s.take(tx, &c.Job, polls[i], now); err != nil {
+			return 0, err
+		}
+		if err := grant(tx, c, now); err != nil {
+			return 0, err
+		}
+		out[i] = outcome{claim: c}
+	}
+	return len(jobs), nil
+}
+
+// next returns up to room jobs that an agent's pool may start now, and acquires their stacks. It never
 // waits for a stack: busy reports that it has left out jobs because other writes hold or held their
 // stacks.
-func (s *Service) next(tx *store.Tx, agent pools.Sighting, limit int) (jobs []store.Job, busy bool, err error) {
-	active, quota, err := tx.CountActiveJobs(agent.OrgID)
-	if err != nil {
-		return nil, false, err
-	}
-	room := int(min(int64(limit), s.cap(quota)-active))
+func (s *Service) next(tx *store.Tx, agent pools.Sighting, room int) (jobs []store.Job, busy bool, err error) {
 	if room <= 0 {
 		return nil, false, nil
 	}
@@ -272,7 +312,11 @@ func grant(tx *store.Tx, c *Claim, now time.Time) error {
 
 // repeat returns the claim in an earlier response to the same poll once more. While its job runs, the
 // client has received it, and the poll ends without a job.
-func (s *Service) repeat(ctx context.Context, r *Poll, earlier store.Job) outcome {
+func (s *Service) repeat(ctx context.Context, r *Poll, claimed *Claim) outcome {
+	if claimed.Type == workflow.TypePolicyEvaluation {
+		return s.repeatEvaluation(ctx, r, claimed.Job)
+	}
+	earlier := claimed.Job
 	var o outcome
 	err := s.db.Write(ctx, scope.Stack(earlier.OrgID, earlier.StackID), func(tx *store.Tx) error {
 		now, err := tx.LeaseTime()
@@ -297,7 +341,7 @@ func (s *Service) repeat(ctx context.Context, r *Poll, earlier store.Job) outcom
 		if err := tx.SaveJob(job); err != nil {
 			return err
 		}
-		o.claim = &Claim{Job: job}
+		o.claim = &Claim{Type: workflow.TypeDeployment, Job: job}
 		return grant(tx, o.claim, now)
 	})
 	if err != nil {
@@ -311,6 +355,10 @@ func (s *Service) repeat(ctx context.Context, r *Poll, earlier store.Job) outcom
 func (s *Service) handBack(ctx context.Context, c *Claim) {
 	if c.shared {
 		return // the agent can have received it
+	}
+	if c.Type == workflow.TypePolicyEvaluation {
+		s.handBackEvaluation(ctx, c)
+		return
 	}
 	err := s.db.Write(ctx, scope.Stack(c.Job.OrgID, c.Job.StackID), func(tx *store.Tx) error {
 		job, err := tx.Job(c.Job.ID)

@@ -1,6 +1,7 @@
 package deployments
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -157,7 +158,7 @@ func (c *Course) compare(tx *store.Tx, st store.Stack, d Details) error {
 	}
 	if direct.RequestedBy != "" {
 		by, err := tx.User(direct.RequestedBy)
-		c.Good.By = by.Login
+		c.Good.By = cmp.Or(by.Name, by.Login)
 		return store.IgnoreMissing(err)
 	}
 	return nil

@@ -104,12 +104,16 @@ type queueing struct {
 	group    string             // see [store.Job]
 	batch    string             // see [store.Deployment]
 	again    *earlierRun        // nil unless the deployment repeats another one
+	withheld bool               // the deployment does not open the environments of its settings
 }
 
 // add completes and queues a deployment.
 func (s *Service) add(ctx context.Context, tx *store.Tx, st store.Stack, d store.Deployment, set *workflow.Settings, q queueing, by audit.Actor) (store.Deployment, error) {
 	if err := checkSecrets(set); err != nil {
 		return store.Deployment{}, err
+	}
+	if c := q.checkout; c != nil && (c.Fork || c.Pull > 0 && trust(d.Trust) == trustNone) {
+		q.withheld = set.DropEnvironments()
 	}
 	d.ID, d.OrgID, d.StackID, d.Project, d.Stack, d.CreatedAt = identity.NewID(), st.OrgID, st.ID, st.Project, st.Name, tx.Now()
 	if err := s.enqueue(tx, &d, identity.NewID(), set, q); err != nil {
@@ -261,6 +265,9 @@ func (s *Service) enqueue(tx *store.Tx, d *store.Deployment, jobID string, set *
 	}
 	for i := range set.PostRunCommands() {
 		job.Steps = append(job.Steps, store.StepState{Name: workflow.PostRunStepName(i), Status: workflow.StepNotStarted})
+	}
+	if q.withheld {
+		addNote(&job, d.CreatedAt, "The environments of the deployment settings are not opened, because the code can be that of a fork")
 	}
 	if err := tx.InsertDeployment(*d); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/audit"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -30,7 +31,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 	var org store.Organization
 	var set *workflow.Settings
 	var checkout store.VCSCheckout
-	platform, generation, skipCheckpoints := "", int64(0), false
+	platform, generation, skipCheckpoints, opens := "", int64(0), false, int64(0)
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) (err error) {
 		if job.Status.Final() {
 			return ended(*job) // a lost job that still runs already has its definition
@@ -71,7 +72,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		if d.RequestedBy != "" && !requester {
-			text := termtext.OneLine(d.Requester+", who requested this deployment, is no longer a member of the organization: the deployment cannot read outputs of other stacks", maxMessage)
+			text := termtext.OneLine(d.Requester+", who requested this deployment, is no longer a member of the organization: the deployment reads outputs of other stacks, and opens environments, only through grants", maxMessage)
 			noteOnce(job, now, text)
 		}
 		if n := len(set.PostRunCommands()); n > 0 && job.Stock && len(job.Steps) > len(set.Plan(d.Operation)) {
@@ -83,6 +84,9 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			return err
 		}
 		generation = queue.CacheGeneration
+		if opens, err = tx.CountEnvironments(org.ID); err != nil {
+			return err
+		}
 		if err := tx.SaveJob(*job); err != nil {
 			return err
 		}
@@ -97,6 +101,9 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 			}
 		}
 		scope := identity.JobScope(job.StackID, d.Operation, set.Option(), requester)
+		if d.Trust != store.TrustNone {
+			scope = scope.WithConfiguration(d.Trust == store.TrustOwn)
+		}
 		if review, err := tx.ReviewStackOf(job.StackID); err == nil {
 			scope = scope.WithTemplate(review.TemplateID)
 		} else if !errors.Is(err, store.ErrNotFound) {
@@ -121,6 +128,7 @@ func (s *Service) Definition(ctx context.Context, p identity.Principal, jobID st
 		return nil, err
 	}
 	def.Deployment.SkipCheckpoints, def.Deployment.PulumiVersion = skipCheckpoints, set.PulumiVersion(org.PulumiVersion)
+	def.Deployment.OpensEnvironments = opens > 0 || len(set.Environments()) > 0
 	def.Deployment.Workspace, err = workspaceOf(d, set, def.Image.Reference, generation)
 	return def, err
 }
@@ -148,11 +156,11 @@ func (s *Service) define(ctx context.Context, d store.Deployment, org string, se
 	}
 	opts := set.Option()
 	def := &workflow.JobDefinition{
-		OS: "linux", Architecture: architecture(platform), Shell: opts.Shell, Steps: set.Plan(d.Operation),
+		OS: "linux", Architecture: Architecture(platform), Shell: opts.Shell, Steps: set.Plan(d.Operation),
 		Env: s.environment(d, org, set, token), SecretEnv: []string{"PULUMI_ACCESS_TOKEN"},
 		Deployment: &workflow.Deployment{
 			ID: d.ID, Version: d.Version, Organization: org, Project: d.Project, Stack: d.Stack,
-			Operation: d.Operation, BackendURL: s.opts.ExternalURL, PreRunCommands: set.PreRunCommands(),
+			Operation: d.Operation, BackendURL: s.opts.ExternalURL, Environments: set.Environments(), PreRunCommands: set.PreRunCommands(),
 			PostRunCommands: set.PostRunCommands(), Options: opts, OIDC: set.OIDC().Render(sessionName(d, org)),
 		},
 	}
@@ -204,9 +212,9 @@ func gitHubToken(def *workflow.JobDefinition) {
 	}
 }
 
-// architecture returns the claiming agent's architecture. The default is amd64, which all agents
+// Architecture returns the claiming agent's architecture. The default is amd64, which all agents
 // support.
-func architecture(platform string) string {
+func Architecture(platform string) string {
 	if _, arch, ok := strings.Cut(platform, "/"); ok && (arch == "arm64" || arch == "amd64") {
 		return arch
 	}
@@ -328,4 +336,29 @@ func (s *Service) KnownSecrets(ctx context.Context, deploymentID string) ([]reda
 		return nil, err
 	}
 	return redact.OfJob(def), nil
+}
+
+// Environments returns the names of the environments that a job opens for its steps.
+func (s *Service) Environments(ctx context.Context, p identity.Principal, jobID string) ([]string, error) {
+	d, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Deployment, error) {
+		job, err := callback(tx, p, jobID)
+		if err == nil {
+			err = s.mayContinue(tx, job, tx.Now())
+		}
+		if err != nil {
+			return store.Deployment{}, err
+		}
+		return tx.Deployment(job.DeploymentID)
+	})
+	if err != nil {
+		return nil, fault.While(err, "looking up a job")
+	}
+	set, err := workflow.ParseSettings([]byte(d.Configuration))
+	if err != nil {
+		return nil, fmt.Errorf("parsing a deployment's settings: %w", err)
+	}
+	if len(set.Environments()) == 0 {
+		return nil, fault.Invalid("the settings of this deployment name no environments")
+	}
+	return set.Environments(), nil
 }

@@ -31,12 +31,13 @@ import (
 
 // Options are the options of [New]. A duration of 0 means the default.
 type Options struct {
-	Log     *logrus.Entry
-	Secrets *keyring.Ring
-	Updates *stacks.Service // nil: orphaned updates end with their leases
-	Pools   *pools.Service
-	Quota   *quota.Quota    // nil means no limit
-	Issuer  *issuer.Service // issues the jobs' identity tokens; nil: jobs get none
+	Log         *logrus.Entry
+	Secrets     *keyring.Ring
+	Updates     *stacks.Service // nil: orphaned updates end with their leases
+	Pools       *pools.Service
+	Quota       *quota.Quota    // nil means no limit
+	Issuer      *issuer.Service // issues the jobs' identity tokens; nil: jobs get none
+	Evaluations Evaluations     // the queue of policy evaluations; nil: the server has none
 	// Repositories are those of integrations; nil: the server has none.
 	Repositories repositories
 
@@ -144,7 +145,7 @@ func addNote(j *store.Job, at time.Time, text string) {
 // apply changes a job's status in response to an event. If the event ends the job, the caller must
 // also call finish.
 func apply(j *store.Job, e workflow.Event, at time.Time) error {
-	next, err := workflow.Next(j.Status, j.Reason, e)
+	next, err := workflow.Next(workflow.TypeDeployment, j.Status, j.Reason, e)
 	if err != nil {
 		return err
 	}

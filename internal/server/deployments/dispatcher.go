@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"workflowagent/internal/workflow"
 )
 
 const (
@@ -21,14 +23,24 @@ const (
 
 // dispatcher assigns jobs to held polls without polling the database. When it is notified of
 // claimable jobs, it claims them for the polls that have waited longest. At most one goroutine serves
-// each pool, and only while polls wait.
+// each line, and only while polls wait. A line has the polls of one pool that accept the same types of jobs: what is
+// claimable for one of them is claimable for all.
 type dispatcher struct {
 	claim func(context.Context, []*Poll) []outcome
 
 	mu     sync.Mutex
-	lines  map[string]*line
+	lines  map[lineKey]*line
 	closed bool
 	wg     sync.WaitGroup
+}
+
+type lineKey struct {
+	pool                     string
+	deployments, evaluations bool
+}
+
+func (r *Poll) line() lineKey {
+	return lineKey{r.Agent.PoolID, r.Accepts(workflow.TypeDeployment), r.Accepts(workflow.TypePolicyEvaluation)}
 }
 
 type line struct {
@@ -55,7 +67,7 @@ type outcome struct {
 }
 
 func newDispatcher(claim func(context.Context, []*Poll) []outcome) *dispatcher {
-	return &dispatcher{claim: claim, lines: map[string]*line{}}
+	return &dispatcher{claim: claim, lines: map[lineKey]*line{}}
 }
 
 // close makes the dispatcher reject new polls, and waits for its goroutines. The caller must end
@@ -67,7 +79,7 @@ func (d *dispatcher) close() {
 	d.wg.Wait()
 }
 
-// join adds a poll to its pool's line. It starts an attempt to claim a job unless one has just found
+// join adds a poll to its line. It starts an attempt to claim a job unless one has just found
 // none.
 func (d *dispatcher) join(r *Poll) *waiter {
 	w := &waiter{Poll: r, got: make(chan outcome, 1)}
@@ -77,14 +89,14 @@ func (d *dispatcher) join(r *Poll) *waiter {
 		w.got <- outcome{}
 		return w
 	}
-	l := d.lines[r.Agent.PoolID]
+	l := d.lines[r.line()]
 	if l == nil {
 		l = &line{orgID: r.Agent.OrgID}
-		d.lines[r.Agent.PoolID] = l
+		d.lines[r.line()] = l
 	}
 	l.waiters = append(l.waiters, w)
 	if l.dirty || time.Since(l.empty) >= emptyFor {
-		d.serve(r.Agent.PoolID, l)
+		d.serve(r.line(), l)
 	}
 	return w
 }
@@ -92,13 +104,13 @@ func (d *dispatcher) join(r *Poll) *waiter {
 // leave removes a poll. If a claim for the poll is in progress, leave waits for the outcome, which
 // can be a job.
 func (d *dispatcher) leave(w *waiter) outcome {
-	pool := w.Agent.PoolID
+	key := w.line()
 	d.mu.Lock()
-	if l := d.lines[pool]; l != nil {
+	if l := d.lines[key]; l != nil {
 		for i, other := range l.waiters {
 			if other == w {
 				l.waiters = append(l.waiters[:i], l.waiters[i+1:]...)
-				d.tidy(pool, l)
+				d.tidy(key, l)
 				d.mu.Unlock()
 				return outcome{}
 			}
@@ -113,37 +125,37 @@ func (d *dispatcher) note(payload string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	org, isOrg := strings.CutPrefix(payload, "org:")
-	for pool, l := range d.lines {
-		if payload == "" || pool == payload || isOrg && l.orgID == org {
-			d.serve(pool, l)
+	for key, l := range d.lines {
+		if payload == "" || key.pool == payload || isOrg && l.orgID == org {
+			d.serve(key, l)
 		}
 	}
 }
 
 // serve ensures that a goroutine serves the line. The caller must hold d.mu.
-func (d *dispatcher) serve(pool string, l *line) {
+func (d *dispatcher) serve(key lineKey, l *line) {
 	l.dirty = true
 	if l.running || d.closed || len(l.waiters) == 0 {
 		return
 	}
 	l.running = true
-	d.wg.Go(func() { d.run(pool, l) })
+	d.wg.Go(func() { d.run(key, l) })
 }
 
 // tidy removes a line that has no polls. The caller must hold d.mu.
-func (d *dispatcher) tidy(pool string, l *line) {
+func (d *dispatcher) tidy(key lineKey, l *line) {
 	if len(l.waiters) == 0 && !l.running {
-		delete(d.lines, pool)
+		delete(d.lines, key)
 	}
 }
 
 // run claims jobs for the waiters of a line until no job is claimable or no poll waits.
-func (d *dispatcher) run(pool string, l *line) {
+func (d *dispatcher) run(key lineKey, l *line) {
 	for {
 		d.mu.Lock()
 		if len(l.waiters) == 0 || !l.dirty || d.closed {
 			l.running = false
-			d.tidy(pool, l)
+			d.tidy(key, l)
 			d.mu.Unlock()
 			return
 		}
@@ -191,7 +203,7 @@ func (d *dispatcher) run(pool string, l *line) {
 		l.waiters = append(unserved, l.waiters...)
 		d.mu.Unlock()
 		if busy {
-			time.AfterFunc(busyPause, func() { d.note(pool) })
+			time.AfterFunc(busyPause, func() { d.note(key.pool) })
 		}
 	}
 }

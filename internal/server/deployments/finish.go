@@ -246,10 +246,16 @@ func (s *Service) Cancel(ctx context.Context, st store.Stack, deploymentID, by s
 
 // PauseStack pauses or resumes the queue of a stack.
 func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store.Stack, paused bool) error {
+	_, err := s.SetPaused(ctx, p, st, paused)
+	return err
+}
+
+// SetPaused is [Service.PauseStack]. It also reports whether the queue was not paused or resumed already.
+func (s *Service) SetPaused(ctx context.Context, p identity.Principal, st store.Stack, paused bool) (changed bool, err error) {
 	if err := p.Check(st, identity.Operate); err != nil {
-		return err
+		return false, err
 	}
-	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
+	err = s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
 		_, err := tx.DeploymentSettings(st.ID)
 		if err != nil {
 			return store.IfMissing(err, fault.Invalid("Attempted to pause or resume deployments on stack before it has been configured; store deployment settings first"))
@@ -258,7 +264,7 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 		if err != nil {
 			return err
 		}
-		if paused != queue.Paused {
+		if changed = paused != queue.Paused; changed {
 			queue.Paused = paused
 			queue.PausedBy, queue.PausedAt = pausedBy(tx, p, paused)
 			if err := recordPause(ctx, tx, st.OrgID, audit.Stack(st), paused); err != nil {
@@ -269,6 +275,7 @@ func (s *Service) PauseStack(ctx context.Context, p identity.Principal, st store
 		queueChanged(tx, st.OrgID, st.ID)
 		return tx.SaveStackQueue(queue)
 	})
+	return changed, err
 }
 
 // pausedBy returns what a paused queue records about the pause.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"workflowagent/internal/server/joblog"
 	"workflowagent/internal/server/store"
 )
 
@@ -37,9 +38,9 @@ func (s *Service) FollowLog(ctx context.Context, st store.Stack, deploymentID st
 	if s.db.Shared() {
 		interval = logInterval
 	}
-	known := map[LogSize]int64{} // by epoch and stream
+	known := KnownSizes{}
 	for read := time.Now(); ; {
-		if err := s.report(ctx, job, known, grew); err != nil || job.Status.Final() {
+		if err := known.Report(ctx, s.logs, job, grew); err != nil || job.Status.Final() {
 			return err
 		}
 		if !pause(ctx, nil, followPause) || !pause(ctx, wake, interval) {
@@ -72,9 +73,12 @@ func pause(ctx context.Context, wake <-chan struct{}, d time.Duration) bool {
 	return true
 }
 
-// report calls grew for the streams whose number of lines is not the known one.
-func (s *Service) report(ctx context.Context, job store.Job, known map[LogSize]int64, grew func(LogSize) error) error {
-	counts, err := s.logs.Counts(ctx, job, job.Epoch)
+// KnownSizes are the numbers of lines that the reader of a log knows, by epoch and stream.
+type KnownSizes map[LogSize]int64
+
+// Report calls grew for the streams of a job whose number of lines is not the known one.
+func (known KnownSizes) Report(ctx context.Context, logs *joblog.Store, job store.Job, grew func(LogSize) error) error {
+	counts, err := logs.Counts(ctx, job, job.Epoch)
 	if err != nil {
 		return err
 	}

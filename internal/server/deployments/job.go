@@ -92,14 +92,22 @@ func (s *Service) mayContinue(tx *store.Tx, job store.Job, now time.Time) error 
 // maxHolder bounds the name of a holder, in bytes.
 const maxHolder = 128
 
+// CheckHolder returns an error if the name of a holder is invalid.
+func CheckHolder(name string) error {
+	if len(name) > maxHolder || termtext.OneLine(name, maxHolder) != name {
+		return fault.Invalid("holder must be one line of at most %d bytes", maxHolder)
+	}
+	return nil
+}
+
 // Heartbeat extends a job's lease. If the phase is starting or running, it permits the job to start.
 // In the phase returned, it requeues a job that has no permission yet.
 // If the request names a holder, no other holder can receive that permission, and only the
 // heartbeats of this holder then extend the lease.
 func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID string, r protocol.HeartbeatRequest) (protocol.HeartbeatResponse, error) {
 	var out protocol.HeartbeatResponse
-	if len(r.Holder) > maxHolder || termtext.OneLine(r.Holder, maxHolder) != r.Holder {
-		return out, fault.Invalid("holder must be one line of at most %d bytes", maxHolder)
+	if err := CheckHolder(r.Holder); err != nil {
+		return out, err
 	}
 	err := s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if err := s.mayContinue(tx, *job, now); err != nil {
@@ -112,7 +120,7 @@ func (s *Service) Heartbeat(ctx context.Context, p identity.Principal, jobID str
 		columns := []string{"last_seen_at"}
 		switch {
 		case !granted && r.Phase == protocol.PhaseReturned:
-			addNote(job, now, fmt.Sprintf("The agent on %s was stopped before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname)))
+			addNote(job, now, fmt.Sprintf("The agent on %s was stopped before it started the deployment; the deployment was requeued.", HostName(job.AgentHostname)))
 			return s.requeue(tx, job, now)
 		case granted && job.Holder != r.Holder && (r.Holder != "" || r.Phase == protocol.PhaseStarting):
 			return fault.New(fault.KindGone, "another runner has permission to run this claim")
@@ -179,8 +187,8 @@ func (s *Service) AssumeStarted(ctx context.Context, u store.Unfinished, note st
 	})
 }
 
-// StepStatus records the progress of a step.
-func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.StepStatusRequest) error {
+// CheckStepStatus returns an error if a report about a step is invalid.
+func CheckStepStatus(r protocol.StepStatusRequest) error {
 	switch r.Status {
 	case workflow.StepNotStarted, workflow.StepRunning, workflow.StepSucceeded, workflow.StepFailed, workflow.StepSkipped:
 	default:
@@ -195,6 +203,14 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 	if r.LogBytes != nil && *r.LogBytes < 0 {
 		return fault.Invalid("logBytes must not be negative")
 	}
+	return nil
+}
+
+// StepStatus records the progress of a step.
+func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.StepStatusRequest) error {
+	if err := CheckStepStatus(r); err != nil {
+		return err
+	}
 	return s.onJob(ctx, p, jobID, func(tx *store.Tx, job *store.Job, now time.Time) error {
 		if step < 0 || step >= len(job.Steps) {
 			return fault.Invalid("the job has steps 0 to %d", len(job.Steps)-1)
@@ -202,7 +218,7 @@ func (s *Service) StepStatus(ctx context.Context, p identity.Principal, jobID st
 		if job.Status.Final() && job.Reason != workflow.ReasonLost {
 			return nil // a late report: the job already has its result
 		}
-		updateStep(&job.Steps[step], r, now)
+		UpdateStep(&job.Steps[step], r, now)
 		if s := &job.Steps[step]; s.Name == workflow.SourceStepName && s.Commit == "" && isFullCommit(r.Commit) {
 			s.Commit = r.Commit // only once, because the program of a later step can imitate its runner
 		}
@@ -228,7 +244,8 @@ func isFullCommit(hash string) bool {
 	return (len(hash) == 40 || len(hash) == 64) && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
-func updateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {
+// UpdateStep changes the state of a step by a report that [CheckStepStatus] accepts.
+func UpdateStep(st *store.StepState, r protocol.StepStatusRequest, now time.Time) {
 	if (st.Status == workflow.StepSucceeded || st.Status == workflow.StepSkipped) && r.Status == workflow.StepFailed {
 		return // the agent of a runner that died takes the step with the last log for the one that failed
 	}

@@ -3,6 +3,7 @@ package deployments
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,17 +11,18 @@ import (
 
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
 
 // Load describes how busy a pool is, for autoscalers.
 type Load struct {
-	Queued     int64         // waiting deployments, at most countedJobs
+	Queued     int64         // waiting deployments, and claimable policy evaluations, at most countedJobs of each
 	Claimable  int64         // those that an agent could claim now
-	OldestWait time.Duration // of the claimable deployments
-	Running    int64         // claimed and running deployments
+	OldestWait time.Duration // of the claimable ones
+	Running    int64         // claimed and running jobs
 	Agents     int64         // connected agents
-	BusySlots  int64         // slots of connected agents that run a deployment
-	IdleSlots  int64         // slots of connected agents that can take a deployment
+	BusySlots  int64         // slots of connected agents that run a job
+	IdleSlots  int64         // slots of connected agents that can take a job
 }
 
 const (
@@ -41,15 +43,18 @@ type knownLoad struct {
 	Load
 }
 
-// PoolLoad returns a pool's load, which can be up to a second old.
-func (s *Service) PoolLoad(ctx context.Context, orgID, poolID string) (Load, error) {
-	k := s.loads.GetOr(poolID, func() *knownLoad { return &knownLoad{} })
+// PoolLoad returns a pool's load, which can be up to a second old. If types are given, only jobs of these types count
+// as waiting: those of others wait for other agents.
+func (s *Service) PoolLoad(ctx context.Context, orgID, poolID string, types ...workflow.Type) (Load, error) {
+	counts := func(t workflow.Type) bool { return len(types) == 0 || slices.Contains(types, t) }
+	key := fmt.Sprintf("%s %t %t", poolID, counts(workflow.TypeDeployment), counts(workflow.TypePolicyEvaluation))
+	k := s.loads.GetOr(key, func() *knownLoad { return &knownLoad{} })
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.at) < loadAge {
 		return k.Load, nil
 	}
-	l, err := store.Read(ctx, s.db, func(tx *store.Tx) (Load, error) { return s.readLoad(tx, orgID, poolID) })
+	l, err := store.Read(ctx, s.db, func(tx *store.Tx) (Load, error) { return s.readLoad(tx, orgID, poolID, counts) })
 	if err != nil {
 		return Load{}, fmt.Errorf("reading the load of an agent pool: %w", err)
 	}
@@ -57,10 +62,23 @@ func (s *Service) PoolLoad(ctx context.Context, orgID, poolID string) (Load, err
 	return l, nil
 }
 
-func (s *Service) readLoad(tx *store.Tx, orgID, poolID string) (l Load, err error) {
-	queue, err := tx.QueueLoad(poolID, countedJobs)
-	if err != nil {
-		return l, err
+func (s *Service) readLoad(tx *store.Tx, orgID, poolID string, counts func(workflow.Type) bool) (l Load, err error) {
+	var queue store.QueueLoad
+	if counts(workflow.TypeDeployment) {
+		if queue, err = tx.QueueLoad(poolID, countedJobs); err != nil {
+			return l, err
+		}
+	}
+	if s.opts.Evaluations != nil && counts(workflow.TypePolicyEvaluation) {
+		waiting, err := s.opts.Evaluations.Load(tx, orgID, poolID, countedJobs)
+		if err != nil {
+			return l, err
+		}
+		queue.Queued += waiting.Queued
+		queue.Claimable += waiting.Claimable
+		if queue.Oldest.IsZero() || waiting.Claimable > 0 && waiting.Oldest.Before(queue.Oldest) {
+			queue.Oldest = waiting.Oldest
+		}
 	}
 	running, err := tx.CountActiveJobsByAgent(store.AgentPool{ID: poolID, OrgID: orgID})
 	if err != nil {
@@ -107,12 +125,12 @@ var loadMetrics = []struct {
 	desc  *prometheus.Desc
 	value func(Load) float64
 }{
-	{poolDesc("queued", "Deployments that wait for the pool, at most 5000."), func(l Load) float64 { return float64(l.Queued) }},
-	{poolDesc("claimable", "Waiting deployments that an agent of the pool could claim now."), func(l Load) float64 { return float64(l.Claimable) }},
-	{poolDesc("oldest_wait_seconds", "Wait of the oldest claimable deployment."), func(l Load) float64 { return l.OldestWait.Seconds() }},
-	{poolDesc("running", "Claimed and running deployments of the pool."), func(l Load) float64 { return float64(l.Running) }},
-	{poolDesc("busy_slots", "Slots of connected agents that run a deployment."), func(l Load) float64 { return float64(l.BusySlots) }},
-	{poolDesc("idle_slots", "Slots of connected agents that can take a deployment."), func(l Load) float64 { return float64(l.IdleSlots) }},
+	{poolDesc("queued", "Deployments that wait for the pool, and claimable policy evaluations, at most 5000 of each."), func(l Load) float64 { return float64(l.Queued) }},
+	{poolDesc("claimable", "Waiting jobs that an agent of the pool could claim now."), func(l Load) float64 { return float64(l.Claimable) }},
+	{poolDesc("oldest_wait_seconds", "Wait of the oldest claimable job."), func(l Load) float64 { return l.OldestWait.Seconds() }},
+	{poolDesc("running", "Claimed and running jobs of the pool."), func(l Load) float64 { return float64(l.Running) }},
+	{poolDesc("busy_slots", "Slots of connected agents that run a job."), func(l Load) float64 { return float64(l.BusySlots) }},
+	{poolDesc("idle_slots", "Slots of connected agents that can take a job."), func(l Load) float64 { return float64(l.IdleSlots) }},
 	{poolDesc("agents", "Connected agents of the pool."), func(l Load) float64 { return float64(l.Agents) }},
 }
 

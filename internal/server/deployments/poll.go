@@ -3,7 +3,6 @@ package deployments
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"workflowagent/internal/server/fault"
@@ -20,7 +19,7 @@ type Poll struct {
 	Agent        pools.Sighting // OrgID and PoolID are those of the token
 	PollID       string
 	FreeSlots    int             // 0: presence only
-	Types        []workflow.Type // empty: all
+	Types        []workflow.Type // empty: only deployments
 	Wait         time.Duration   // 0: respond immediately
 	Stock        bool            // the agent uses only the stock API
 	KnowsDrained *bool           // whether the agent knows that it is drained; nil if it does not say
@@ -50,7 +49,7 @@ func (s *Service) Poll(ctx context.Context, r *Poll) (Answer, error) {
 		return Answer{}, err
 	}
 	a, err := s.poll(ctx, r)
-	if a.Claim != nil {
+	if a.Claim != nil && a.Claim.Type == workflow.TypeDeployment {
 		a.Claim.IdentityToken = s.firstIdentityToken(ctx, a.Claim.Job)
 	}
 	if ctx.Err() != nil {
@@ -74,7 +73,7 @@ func (s *Service) Poll(ctx context.Context, r *Poll) (Answer, error) {
 }
 
 func (s *Service) poll(ctx context.Context, r *Poll) (Answer, error) {
-	wanted := r.FreeSlots > 0 && (len(r.Types) == 0 || slices.Contains(r.Types, workflow.TypeDeployment))
+	wanted := r.FreeSlots > 0 && (r.Accepts(workflow.TypeDeployment) || s.opts.Evaluations != nil && r.Accepts(workflow.TypePolicyEvaluation))
 	wake, forget := s.held.join(r.Agent.OrgID)
 	defer forget()
 	state, err := s.look(ctx, r)
@@ -147,10 +146,16 @@ func (s *Service) hold(ctx context.Context, r *Poll, drained bool, wake <-chan s
 	}
 }
 
-// StatusForAgent returns the public status of a deployment that belongs to the agent's pool.
+// StatusForAgent returns the public status of a deployment or policy evaluation that belongs to the agent's pool.
 func (s *Service) StatusForAgent(ctx context.Context, p identity.Principal, deploymentID string) (workflow.Status, error) {
-	job, err := s.jobOfDeployment(ctx, deploymentID)
-	if err != nil {
+	job, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Job, error) {
+		job, err := tx.JobOfDeployment(deploymentID)
+		if errors.Is(err, store.ErrNotFound) && s.opts.Evaluations != nil {
+			return s.opts.Evaluations.Find(tx, deploymentID)
+		}
+		return job, err
+	})
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return "", err
 	}
 	if job.OrgID != p.Org.ID || job.PoolID != p.PoolID {

@@ -73,6 +73,12 @@ func (s *Service) Runs(ctx context.Context, p identity.Principal, st store.Stack
 	return out, fault.While(err, "listing the runs of %s", st.Ref())
 }
 
+// CountRuns returns the number of a stack's runs, up to [CountLimit].
+func (s *Service) CountRuns(ctx context.Context, st store.Stack) (int64, error) {
+	n, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountActivity(st.ID, CountLimit) })
+	return n, fault.While(err, "counting the runs of %s", st.Ref())
+}
+
 // filter returns the filter of a query, with one more run than the page.
 func (q RunQuery) filter(p identity.Principal, st store.Stack) (store.ActivityFilter, error) {
 	f := store.ActivityFilter{StackID: st.ID, Limit: PageSize + 1, After: store.Activity{CreatedAt: time.UnixMicro(1 << 62)}}

@@ -237,17 +237,20 @@ func documentOf(set *workflow.Settings) ([]byte, error) {
 	return doc, fault.While(err, "encoding deployment settings")
 }
 
+// unset are the values of members that say the same as no member.
+var unset = []string{"", "null", "false", `""`, "[]", "0"}
+
 // differ returns the paths of the members in which two JSON documents differ, without their values,
 // which can be secrets.
 func differ(path string, before, after []byte) []string {
-	if bytes.Equal(before, after) {
+	if bytes.Equal(before, after) || slices.Contains(unset, string(before)) && slices.Contains(unset, string(after)) {
 		return nil
 	}
 	var a, b map[string]json.RawMessage
 	isObject := func(raw []byte, into *map[string]json.RawMessage) bool {
 		return len(raw) == 0 || json.Unmarshal(raw, into) == nil
 	}
-	if !isObject(before, &a) || !isObject(after, &b) || len(a)+len(b) == 0 {
+	if !isObject(before, &a) || !isObject(after, &b) {
 		return []string{path}
 	}
 	names := slices.Collect(maps.Keys(a))

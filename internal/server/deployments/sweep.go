@@ -118,14 +118,14 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 		job.Silences++
 		if job.Silences >= maxSilences {
 			text := fmt.Sprintf("%d claims of the deployment ended because the agent stopped reporting before the start, the last one on %s. The deployment is not tried again, because it may be what stops the agents: check their logs, and whether the deployment's secrets or image need more memory than they have.",
-				job.Silences, orUnknown(job.AgentHostname))
+				job.Silences, HostName(job.AgentHostname))
 			v := verdict{event: workflow.EventAbandon, reason: workflow.ReasonAbandoned, message: text, note: text}
 			if err := s.finish(tx, &job, v, now); err != nil {
 				return err
 			}
 			return tx.SaveJob(job)
 		}
-		text := fmt.Sprintf("The agent on %s stopped reporting before it started the deployment; the deployment was requeued.", orUnknown(job.AgentHostname))
+		text := fmt.Sprintf("The agent on %s stopped reporting before it started the deployment; the deployment was requeued.", HostName(job.AgentHostname))
 		addNote(&job, now, text)
 		return s.requeue(tx, &job, now)
 	})
@@ -134,7 +134,7 @@ func (s *Service) sweepUnstarted(ctx context.Context) error {
 func (s *Service) sweepRunning(ctx context.Context) error {
 	return s.sweepJobs(ctx, silent(workflow.StatusRunning, s.opts.Lost), func(tx *store.Tx, job store.Job, now time.Time) error {
 		text := fmt.Sprintf("The server received nothing from the deployment on %s for %s, so the deployment was marked as lost: it was killed, the host stopped, or the network is interrupted. Check the host. If the deployment still runs there, it continues, and its result replaces this one. %s",
-			orUnknown(job.AgentHostname), s.opts.Lost, workflow.UnknownEnd)
+			HostName(job.AgentHostname), s.opts.Lost, workflow.UnknownEnd)
 		v := verdict{event: workflow.EventLose, reason: workflow.ReasonLost, message: text, note: text}
 		if err := s.finish(tx, &job, v, now); err != nil {
 			return err
@@ -146,7 +146,8 @@ func (s *Service) sweepRunning(ctx context.Context) error {
 	})
 }
 
-func orUnknown(host string) string {
+// HostName returns the name of an agent's host for sentences.
+func HostName(host string) string {
 	if host == "" {
 		return "an unknown host"
 	}

@@ -19,11 +19,11 @@ type trust string
 // The classes, from the lowest to the highest.
 const (
 	// trustNone is for forks, and for everything whose origin is not proven.
-	trustNone trust = ""
+	trustNone trust = store.TrustNone
 	// trustBranch is for the branches, tags and pull requests of the stack's repository.
 	trustBranch trust = "branch"
 	// trustOwn is for exactly what the settings of the stack name.
-	trustOwn trust = "own"
+	trustOwn trust = store.TrustOwn
 )
 
 var trusts = []trust{trustNone, trustBranch, trustOwn}
@@ -71,7 +71,7 @@ func completeGit(set *workflow.Settings, watched *integrations.Bound) (g *workfl
 	return c.Git(), true
 }
 
-// sameContext reports whether two settings agree in the image, the commands and the variables.
+// sameContext reports whether two settings agree in the image, the commands, the variables and the environments.
 func sameContext(a, b *workflow.Settings) bool {
 	image := func(s *workflow.Settings) (reference, root string) {
 		if c := s.ExecutorContext; c != nil {
@@ -91,7 +91,7 @@ func sameContext(a, b *workflow.Settings) bool {
 	imageA, rootA := image(a)
 	imageB, rootB := image(b)
 	return imageA == imageB && rootA == rootB && a.Option().Shell == b.Option().Shell &&
-		slices.Equal(a.PreRunCommands(), b.PreRunCommands()) && slices.Equal(a.PostRunCommands(), b.PostRunCommands()) &&
+		slices.Equal(a.PreRunCommands(), b.PreRunCommands()) && slices.Equal(a.PostRunCommands(), b.PostRunCommands()) && slices.Equal(a.Environments(), b.Environments()) &&
 		maps.EqualFunc(context(a).EnvironmentVariables, context(b).EnvironmentVariables, func(v, w workflow.Secret) bool { return reflect.DeepEqual(v, w) })
 }
 

@@ -60,6 +60,7 @@ func TestTrust(t *testing.T) {
 		{"another variable", watched, `{"operation":"update","operationContext":{"environmentVariables":{"NODE_OPTIONS":"--require=/x"}}}`, nil, "branch"},
 		{"another value", watched, `{"operation":"update","operationContext":{"environmentVariables":{"A":"2"}}}`, nil, "branch"},
 		{"another secret value", watched, `{"operation":"update","operationContext":{"environmentVariables":{"S":{"secret":"y"}}}}`, nil, "branch"},
+		{"other environments", watched, `{"operation":"update","operationContext":{"environments":["app/prod"]}}`, nil, "branch"},
 		{"a push", watched, "", new(push("refs/heads/main")), "own"},
 		{"a push to another branch", watched, "", new(push("refs/heads/feature")), "branch"},
 		{"a pushed tag", watched, "", new(push("refs/tags/v1")), "branch"},

@@ -43,7 +43,11 @@ func workspaceOf(d store.Deployment, set *workflow.Settings, image string, gener
 	if g := set.Git(); g != nil {
 		repository = g.RepoURL
 	}
-	key, err := hashOf(image, repository, secrets, variables, generation)
+	parts := []any{image, repository, secrets, variables, generation}
+	if names := set.Environments(); len(names) > 0 { // else the keys of earlier versions remain valid
+		parts = append(parts, names)
+	}
+	key, err := hashOf(parts...)
 	if err != nil {
 		return nil, err
 	}

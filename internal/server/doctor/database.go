@@ -182,7 +182,11 @@ func (e *examination) checkIssuer(ctx context.Context) checkup.Result {
 	}
 	cfg := e.cfg
 	s := issuer.New(e.db, issuer.Options{Log: e.log, URL: cfg.Issuer(), Rotation: cfg.KeyRotation})
+	used, custom := e.issuerUses(ctx)
 	switch {
+	case used && s.CheckClouds() != nil:
+		return warn(issuerFails, "environments log in to clouds with identity tokens, and the issuer "+s.URL()+" does not use https, so no cloud trusts it",
+			"set external_url or oidc_issuer_url to an https URL")
 	case s.URL() == "" || s.CheckClouds() != nil:
 		return checkup.Skip("the issuer " + s.URL() + " does not use https, so no cloud trusts it; oidc_issuer_url changes it")
 	case cfg.IssuerURL == "" && !e.running:
@@ -195,18 +199,33 @@ func (e *examination) checkIssuer(ctx context.Context) checkup.Result {
 	if err == nil {
 		err = s.Check(ctx, fetch)
 	}
+	if err == nil && custom {
+		err = s.CheckCustom(ctx, fetch)
+	}
 	var differs *issuer.DiffersError
 	switch {
 	case errors.As(err, &differs):
 		return fail(issuerDiffers, err.Error(), "correct external_url or oidc_issuer_url, or run oidc export again")
 	case err != nil:
-		used, unread := store.Read(ctx, e.db, func(tx *store.Tx) (bool, error) { return tx.CloudCredentials() })
-		if unread == nil && !used && cfg.IssuerURL == "" {
-			return checkup.Skip("no deployment settings request cloud credentials, so no cloud needs the documents of " + s.URL() + "; " + err.Error())
+		settings, unread := store.Read(ctx, e.db, func(tx *store.Tx) (bool, error) { return tx.CloudCredentials() })
+		if unread == nil && !settings && !used && !custom && cfg.IssuerURL == "" {
+			return checkup.Skip("no deployment settings and no environments request cloud credentials, so no cloud needs the documents of " + s.URL() + "; " + err.Error())
 		}
 		return warn(issuerFails, err.Error(), advice)
 	}
 	return checkup.OK(s.URL() + " publishes all keys; whether the internet reaches it is not checked")
+}
+
+// issuerUses reports whether environments log in to clouds, and whether they have tokens of the second issuer. What cannot be read
+// counts as unused, because other checks report it.
+func (e *examination) issuerUses(ctx context.Context) (clouds, custom bool) {
+	_ = e.db.Read(ctx, func(tx *store.Tx) (err error) {
+		if clouds, err = tx.EnvironmentsUseIssuer(); err == nil {
+			custom, err = tx.EnvironmentsUseCustomIssuer()
+		}
+		return err
+	})
+	return clouds, custom
 }
 
 // recently is the time for which an agent that does not poll counts.

@@ -46,6 +46,8 @@ type Options struct {
 	// Disk returns the size and the free bytes of the file system at a path. If it is nil, the operating
 	// system is queried.
 	Disk func(path string) (size, free int64, err error)
+	// Evaluator is the path of workflow-esc. If it is empty, that is next to this program.
+	Evaluator string
 }
 
 const (
@@ -137,6 +139,8 @@ func (e *examination) plan() []checkup.Check {
 		{Name: "bodies", Title: "large bodies", Needs: []string{"url"}, Limit: uploadLimit, Run: e.checkBodies},
 		{Name: "issuer", Title: "OIDC issuer", Needs: []string{"schema"}, After: []string{"url"}, Run: e.online(e.checkIssuer)},
 		{Name: "sign-in", Title: "identity providers", Needs: []string{"files"}, Limit: signInLimit, Run: e.with(e.online(e.checkSignIn))},
+		// It starts a program as the server's user.
+		{Name: "evaluator", Title: "evaluator", After: []string{"database"}, Run: e.checkEvaluator},
 		{Name: "agents", Title: "agents", Needs: []string{"schema"}, Run: e.checkAgents},
 	}
 }

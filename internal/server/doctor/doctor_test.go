@@ -53,7 +53,7 @@ func TestAllIsWell(t *testing.T) {
 	s := newSite(t)
 	s.start()
 	report := s.examine()
-	for _, name := range []string{"config", "key", "data", "disk", "database", "schema", "key-ring", "server", "dns", "tcp", "console", "clock", "client", "headers", "streams", "bodies"} {
+	for _, name := range []string{"config", "key", "data", "disk", "database", "schema", "key-ring", "server", "dns", "tcp", "console", "clock", "client", "headers", "streams", "bodies", "evaluator"} {
 		s.want(report, name, ok)
 	}
 	for _, name := range []string{"files", "certificate", "rights", "tls", "issuer", "agents"} {
@@ -115,7 +115,7 @@ func TestIssuer(t *testing.T) {
 	s.start()
 	s.want(s.examine("key", "server", "url", "issuer"), "issuer", ok, "publishes all keys")
 	broken.Store(true)
-	s.want(s.examine("key", "server", "url", "issuer"), "issuer", skipped, "no deployment settings request cloud credentials", "403")
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", skipped, "no deployment settings and no environments request cloud credentials", "403")
 	token := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(s.data(), "admin-token")))(t)))
 	for _, call := range []struct{ path, body string }{
 		{"/api/stacks/organization/hello", `{"stackName":"dev"}`},
@@ -178,6 +178,18 @@ type finderCase struct {
 	check   string
 	want    checkup.Status
 	words   []string
+}
+
+// TestIssuerOfEnvironments checks that the doctor knows environments that log in to clouds.
+func TestIssuerOfEnvironments(t *testing.T) {
+	s := newSite(t)
+	s.start()
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", skipped, "does not use https")
+	s.execute(`INSERT INTO environments (id, org_id, project, name, created_by, sealed_key, last_number, protected, created_at, modified_at)
+		SELECT 'e', id, 'app', 'prod', '', '', 1, 0, 1, 1 FROM organizations ORDER BY created_at DESC LIMIT 1`)
+	s.execute(`INSERT INTO environment_revisions (environment_id, number, definition, created_by, created_at, replacement, retracted_by, retracted_at, reason)
+		VALUES ('e', 1, 'values: {a: {fn::open::aws-login: {oidc: {}}}}', '', 1, 0, '', 0, '')`)
+	s.want(s.examine("key", "server", "url", "issuer"), "issuer", toReview, "environments log in to clouds", "does not use https")
 }
 
 // file writes a file and returns its path.
@@ -327,6 +339,8 @@ var hostCases = []finderCase{
 		s.start()
 		s.execute("INSERT INTO installation (name, value) VALUES ('restored', $1)", []byte(`{"backup": "2026-11-29T14:05:00Z"}`))
 	}, "restore", toReview, []string{"backup of 2026-11-29T14:05:00Z", "has not started since"}},
+	{evaluatorMissing, "no evaluator", func(s *site) { s.options.Evaluator = filepath.Join(s.dir, "absent") }, "evaluator", toReview, []string{"absent does not exist", "install workflow-esc of version v1"}},
+	{evaluatorFails, "an evaluator of another version", func(s *site) { s.evaluator(outdated) }, "evaluator", toReview, []string{"does not start", `version "v0", which does not fit`}},
 	{agentsOld, "an old agent", func(s *site) {
 		s.start()
 		now := time.Now().UnixMicro()

@@ -88,7 +88,11 @@ const (
 	issuerFails     finding = "issuer-fails"
 	issuerDiffers   finding = "issuer-differs"
 	signInFails     finding = "sign-in-fails"
-	agentsOld       finding = "agents-old"
+
+	evaluatorMissing finding = "evaluator-missing"
+	evaluatorFails   finding = "evaluator-fails"
+
+	agentsOld finding = "agents-old"
 )
 
 // ServerSettings is the finding that a running server has other settings than the configuration.

@@ -28,6 +28,7 @@ import (
 	"workflowagent/internal/dev/must"
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/dev/testcert"
+	"workflowagent/internal/esc/wire"
 	"workflowagent/internal/server"
 	"workflowagent/internal/server/config"
 )
@@ -36,6 +37,16 @@ import (
 var company *testcert.Authority
 
 func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) { // processes that the doctor starts get no variables
+	case wire.Program:
+		_ = json.NewEncoder(os.Stdout).Encode(wire.Hello{Protocol: wire.Protocol, Version: "v1", Sandbox: true})
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	case outdated:
+		_ = json.NewEncoder(os.Stdout).Encode(wire.Hello{Protocol: wire.Protocol - 1, Version: "v0"})
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
 	dir, err := os.MkdirTemp("", "doctor-")
 	if err == nil {
 		company, err = testcert.NewAuthority("The Company")
@@ -53,6 +64,16 @@ func TestMain(m *testing.M) {
 	}
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// outdated is the name of an evaluator of an earlier version.
+const outdated = "workflow-esc-outdated"
+
+// evaluator makes this program the evaluator, under a name that decides what it does.
+func (s *site) evaluator(name string) {
+	s.t.Helper()
+	s.options.Evaluator = filepath.Join(s.dir, name)
+	must.OK(s.t, os.Symlink(must.Get(os.Executable())(s.t), s.options.Evaluator))
 }
 
 // site is a server and what is in front of it. Tests break parts of it.
@@ -74,13 +95,15 @@ func newSite(t *testing.T) *site {
 	data := filepath.Join(dir, "data")
 	must.OK(t, os.Mkdir(data, 0o700))
 	listen := net.JoinHostPort("127.0.0.1", strconv.Itoa(must.Get(child.FreePort("127.0.0.1"))(t)))
-	return &site{
+	s := &site{
 		t: t, dir: dir, listen: listen, flags: map[string]string{"listen": listen, "data_dir": data},
 		options: Options{
 			Version: "v1", Limit: time.Minute, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 			Disk: func(string) (int64, int64, error) { return 100 << 30, 50 << 30, nil },
 		},
 	}
+	s.evaluator(wire.Program)
+	return s
 }
 
 func (s *site) data() string { return s.flags["data_dir"] }

@@ -155,6 +155,16 @@ func (p Principal) Granted(s store.Stack, granted store.Permission) Principal {
 	return p
 }
 
+// Lent returns the principal of a job with the ability to read the outputs of a stack, if a grant covers the job's
+// deployment; see [store.Tx.StackForJob].
+func (p Principal) Lent(s store.Stack, lent bool) Principal {
+	p.lentOn = ""
+	if lent {
+		p.lentOn = s.ID
+	}
+	return p
+}
+
 // permission returns the permission on a stack of a user, an organization or a team.
 func (p Principal) permission(s store.Stack) store.Permission {
 	granted := store.NoPermission
@@ -184,6 +194,9 @@ func (p Principal) abilities(s store.Stack) Ability {
 		a := p.Scope[s.ID]
 		if abilitiesOf[p.permission(s)]&Outputs != 0 {
 			a |= p.Scope[OtherStacks] & Outputs
+		}
+		if p.lentOn != "" && p.lentOn == s.ID {
+			a |= Outputs
 		}
 		return a
 	default:
@@ -227,21 +240,27 @@ func needed(need Ability) string {
 func (p Principal) NoStack(org, project, name string) error {
 	const text = "stack '%s/%s/%s' does not exist, or you may not see it"
 	if p.Kind == KindJob && p.Role(p.Org.ID) == "" {
-		return fault.NotFound(text+": a deployment that no member of the organization requested sees only its own stack", org, project, name)
+		return fault.NotFound(text+": a deployment that no member of the organization requested sees only its own stack, and outputs that grants let it read", org, project, name)
 	}
 	return fault.NotFound(text, org, project, name)
 }
 
 // Reach selects the stacks that a caller may list in the given organizations, or in all of the
-// caller's organizations if none is given. A job may list only its own stack.
+// caller's organizations if none is given. A job may list only its own stack, regardless of its user.
 func (p Principal) Reach(orgIDs ...string) store.Reach {
-	r := store.Reach{Creator: p.Creator(), UserID: p.User.ID, TeamID: p.TeamID}
 	if len(orgIDs) == 0 {
 		orgIDs = p.orgs()
 	}
+	if p.Kind == KindJob {
+		if !slices.Contains(orgIDs, p.Org.ID) {
+			return store.Reach{}
+		}
+		return store.Reach{One: []string{p.Org.ID}, StackID: p.StackID}
+	}
+	r := store.Reach{Creator: p.Creator(), UserID: p.User.ID, TeamID: p.TeamID}
 	for _, id := range orgIDs {
 		switch role := p.Role(id); {
-		case p.Kind == KindJob && id == p.Org.ID, role == RoleAdmin:
+		case role == RoleAdmin:
 			r.All = append(r.All, id)
 		case role == RoleMember:
 			r.ByDefault = append(r.ByDefault, id)

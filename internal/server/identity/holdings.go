@@ -38,7 +38,7 @@ func (h Holdings) Total() (n int64) {
 // String returns the numbers of what a user owns, such as "2 stacks and 1 schedule".
 func (h Holdings) String() string {
 	var parts []string
-	for _, kind := range []store.HoldingKind{store.HeldStack, store.HeldSchedule, store.HeldWebhook, store.HeldIntegration, store.HeldToken} {
+	for _, kind := range []store.HoldingKind{store.HeldStack, store.HeldSchedule, store.HeldWebhook, store.HeldIntegration, store.HeldEnvironment, store.HeldToken} {
 		if n := h.Counts[kind]; n > 0 {
 			parts = append(parts, words.Count(n, string(kind)))
 		}

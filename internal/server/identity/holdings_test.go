@@ -34,6 +34,7 @@ func (s team) owns(u store.User) {
 		must.OK(s.t, tx.InsertIntegration(store.VCSIntegration{
 			ID: "i", OrgID: s.acme.ID, Provider: "gitlab", Name: "main", Options: "{}", Credential: []byte{}, Secret: []byte{}, OldSecret: []byte{}, CreatedBy: u.ID, CreatedAt: now,
 		}))
+		must.OK(s.t, tx.InsertEnvironment(store.Environment{ID: "env", OrgID: s.acme.ID, Project: "p", Name: "prod", CreatedBy: u.ID, SealedKey: []byte{1}, CreatedAt: now}))
 		for id, token := range map[string]store.Token{
 			"o": {Kind: store.OrgToken, Name: "robot", CreatedBy: u.ID}, "e": {Kind: store.OrgToken, CreatedBy: u.ID, IssuerID: "x"},
 			"q": {Kind: store.PoolToken, Description: "host", CreatedBy: u.ID},
@@ -73,8 +74,8 @@ func TestHandOver(t *testing.T) {
 		for _, v := range h.List {
 			list = append(list, string(v.Kind)+" "+v.Organization+" "+v.Name)
 		}
-		want := []string{"integration acme gitlab/main", "schedule acme p/mine", "schedule acme p/other", "stack acme p/mine", "token acme host", "token acme robot", "webhook acme chat"}
-		if diff := cmp.Diff(want, list); diff != "" || h.String() != "1 stack, 2 schedules, 1 webhook, 1 integration and 2 tokens" || h.Total() != 7 {
+		want := []string{"environment acme p/prod", "integration acme gitlab/main", "schedule acme p/mine", "schedule acme p/other", "stack acme p/mine", "token acme host", "token acme robot", "webhook acme chat"}
+		if diff := cmp.Diff(want, list); diff != "" || h.String() != "1 stack, 2 schedules, 1 webhook, 1 integration, 1 environment and 2 tokens" || h.Total() != 8 {
 			t.Errorf("ann owns %s (-want +got):\n%s", h, diff)
 		}
 		site := identity.Principal{Kind: identity.KindUser, User: store.User{SiteAdmin: true}}
@@ -100,7 +101,7 @@ func TestHandOver(t *testing.T) {
 				t.Errorf("disabling in favor of %q: %v", to, err)
 			}
 		}
-		if !s.authenticates(s.tokens["ann"]) || must.Get(s.Holdings(t.Context(), identity.Operator(), "ann"))(t).Total() != 7 {
+		if !s.authenticates(s.tokens["ann"]) || must.Get(s.Holdings(t.Context(), identity.Operator(), "ann"))(t).Total() != 8 {
 			t.Error("a refused hand-over changed something")
 		}
 		must.OK(t, s.SetStackPermission(t.Context(), s.acme.ID, store.WritePermission))
@@ -113,10 +114,10 @@ func TestHandOver(t *testing.T) {
 		if diff := cmp.Diff(wanted, s.actors()); diff != "" {
 			t.Errorf("schedules (-want +got):\n%s", diff)
 		}
-		if got := must.Get(s.Holdings(t.Context(), identity.Operator(), "bob"))(t); got.Total() != 7 {
+		if got := must.Get(s.Holdings(t.Context(), identity.Operator(), "bob"))(t); got.Total() != 8 {
 			t.Errorf("bob owns %s", got)
 		}
-		if got := s.last(s.acme.ID); !strings.HasPrefix(got, "user.handed-over ann ") || !strings.Contains(got, `"objects":7`) || !strings.Contains(got, `"to":"bob"`) {
+		if got := s.last(s.acme.ID); !strings.HasPrefix(got, "user.handed-over ann ") || !strings.Contains(got, `"objects":8`) || !strings.Contains(got, `"to":"bob"`) {
 			t.Errorf("the audit log of acme ends with %s", got)
 		}
 		// An exchanged token ends by itself.
@@ -137,7 +138,7 @@ func TestSchedulesOfDisabledUsers(t *testing.T) {
 		ann, bob := must.Get(s.UserByLogin(t.Context(), "ann"))(t), must.Get(s.UserByLogin(t.Context(), "bob"))(t)
 		s.owns(ann)
 		ended, err := s.DisableUser(t.Context(), identity.Operator(), "ann", "")
-		if want := (identity.Ended{Tokens: 1, Paused: 2, Owned: 7, Login: "ann"}); err != nil || ended != want {
+		if want := (identity.Ended{Tokens: 1, Paused: 2, Owned: 8, Login: "ann"}); err != nil || ended != want {
 			t.Errorf("got %+v, %v; want %+v", ended, err, want)
 		}
 		paused := map[string]string{"c1": "user:" + ann.ID + "!", "c2": "member:" + ann.ID + "!", "c3": "org:" + s.acme.ID}

@@ -117,6 +117,7 @@ type Principal struct {
 	operator  bool   // commands on the server's machine
 	grantedOn string // id of the stack of the permission; see [Principal.On]
 	granted   store.Permission
+	lentOn    string // id of a stack whose outputs the job may read; see [Principal.Lent]
 }
 
 // Name returns the caller's name for logs and messages.
@@ -242,6 +243,26 @@ func (p *Principal) confine() {
 	p.User.SiteAdmin = false
 }
 
+// OfJob returns the principal of a job's programs, whose token the job's runner does not have.
+func (s *Service) OfJob(ctx context.Context, jobID string) (*Principal, error) {
+	c, err := store.Read(ctx, s.db, func(tx *store.Tx) (*store.Credential, error) {
+		t, err := tx.TokenOfJob(jobID, store.JobToken)
+		if err != nil {
+			return nil, err
+		}
+		return tx.CredentialByID(t.ID)
+	})
+	ended := fault.New(fault.KindGone, "the job has ended: its access token is no longer valid")
+	if err != nil {
+		return nil, fault.While(store.IfMissing(err, ended), "looking up the token of a job")
+	}
+	p, ok := principal(c)
+	if !ok || expired(c.ExpiresAt, c.Now) {
+		return nil, ended
+	}
+	return p, nil
+}
+
 // User returns a user by its id.
 func (s *Service) User(ctx context.Context, id string) (store.User, error) {
 	return store.Read(ctx, s.db, func(tx *store.Tx) (store.User, error) { return tx.User(id) })
@@ -299,6 +320,12 @@ func (p *Principal) actAs(u store.User, roles map[string]string) {
 	if u.Disabled() {
 		p.User.SiteAdmin, p.Roles = false, nil
 	}
+}
+
+// ForRepository returns the principal of changes that come from a repository, which an administrator of an organization has
+// permitted to define its environments. name is the name of the repository and the commit.
+func ForRepository(orgID, name string) Principal {
+	return Principal{Kind: KindUser, User: store.User{Login: name}, Roles: map[string]string{orgID: RoleAdmin}}
 }
 
 // Operator returns the principal of commands on the server's machine, whose users may do everything.

@@ -37,6 +37,15 @@ func (s *Service) Counts(ctx context.Context, p Principal, orgID string) (member
 	return members, stacks, fault.While(err, "counting members and stacks")
 }
 
+// CountEnvironments returns the number of an organization's environments, whose names the caller may see.
+func (s *Service) CountEnvironments(ctx context.Context, p Principal, orgID string) (int64, error) {
+	if p.TeamID != "" { // sees only those that were granted; see [Principal.SeesEnvironment]
+		return 0, nil
+	}
+	n, err := store.ReadOne(ctx, s.db, func(tx *store.Tx) (int64, error) { return tx.CountEnvironments(orgID) })
+	return n, fault.While(err, "counting environments")
+}
+
 func checkRole(role string) error {
 	if slices.Contains(Roles(), role) {
 		return nil
@@ -75,6 +84,12 @@ func (s *Service) Appoint(ctx context.Context, org store.Organization, login str
 	}
 	err = s.db.Write(ctx, scope.Organization(org.ID).And(scope.User(u.ID)), func(tx *store.Tx) error { return setRole(ctx, tx, org, u, RoleAdmin, "") })
 	return fault.While(err, "appointing an administrator")
+}
+
+// Role returns a member's role.
+func (s *Service) Role(ctx context.Context, org store.Organization, login string) (string, error) {
+	m, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Member, error) { return member(tx, org, login) })
+	return m.Role, err
 }
 
 // SetRole changes a member's role.
@@ -163,6 +178,30 @@ func (s *Service) SetStackPermission(ctx context.Context, orgID string, p store.
 		}
 		return audit.Record(ctx, tx, audit.Entry{
 			OrgID: orgID, Action: audit.DefaultPermissionSet, Subject: audit.Subject{Kind: "organization", ID: orgID}, Detail: map[string]any{"permission": p},
+		})
+	})
+}
+
+// SetEnvironmentPermission sets the permission of an organization's members on all its environments.
+func (s *Service) SetEnvironmentPermission(ctx context.Context, orgID string, p store.EnvironmentPermission) error {
+	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
+		if err := tx.SetEnvironmentPermission(orgID, p); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: orgID, Action: audit.DefaultEnvironmentSet, Subject: audit.Subject{Kind: "organization", ID: orgID}, Detail: map[string]any{"permission": p.String()},
+		})
+	})
+}
+
+// SetProjectReads sets whether updates of a stack may read the outputs of the other stacks of its project.
+func (s *Service) SetProjectReads(ctx context.Context, orgID string, may bool) error {
+	return s.db.Write(ctx, scope.Organization(orgID), func(tx *store.Tx) error {
+		if err := tx.SetProjectReads(orgID, may); err != nil {
+			return err
+		}
+		return audit.Record(ctx, tx, audit.Entry{
+			OrgID: orgID, Action: audit.ProjectReadsSet, Subject: audit.Subject{Kind: "organization", ID: orgID}, Detail: map[string]any{"projectReads": may},
 		})
 	})
 }

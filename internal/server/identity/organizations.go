@@ -26,7 +26,7 @@ func checkOrgName(name string) error {
 // insertOrganization adds an organization with its first administrator.
 func insertOrganization(ctx context.Context, tx *store.Tx, id, name string, admin store.User) (store.Organization, error) {
 	now := tx.Now()
-	o := store.Organization{ID: id, Name: name, DisplayName: name, CreatedAt: now, StackPermission: store.WritePermission}
+	o := store.Organization{ID: id, Name: name, DisplayName: name, CreatedAt: now, StackPermission: store.WritePermission, ProjectReads: true, EnvironmentPermission: store.OpenEnvironment}
 	if err := tx.InsertOrganization(o); err != nil {
 		return o, err
 	}

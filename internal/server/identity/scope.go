@@ -90,7 +90,7 @@ func (s Scope) role() string {
 }
 
 // JobScope returns the scope for a deployment's pulumi process. Only a deployment with a requester
-// may read other stacks' outputs.
+// may read other stacks' outputs, and open environments.
 func JobScope(stackID string, op workflow.Operation, opts workflow.Options, requester bool) Scope {
 	own := StateRead | Decrypt | Encrypt | Preview
 	looks := op == workflow.OperationPreview || op == workflow.OperationDetectDrift && !opts.RemediateIfDriftDetected
@@ -102,9 +102,23 @@ func JobScope(stackID string, op workflow.Operation, opts workflow.Options, requ
 	}
 	scope := Scope{stackID: own}
 	if requester {
-		scope[OtherStacks] = Outputs
+		scope[OtherStacks], scope[Environments] = Outputs, Outputs
 	}
 	return scope
+}
+
+// EvaluationScope returns the scope of a policy evaluation's job, which reads states of its stack.
+func EvaluationScope(stackID string) Scope { return Scope{stackID: StateRead} }
+
+// WithConfiguration returns a copy of a job's scope that contains the environment that the stack manages. own is set if the
+// job runs exactly what the settings of the stack name, and not another branch of its repository.
+func (s Scope) WithConfiguration(own bool) Scope {
+	s = maps.Clone(s)
+	s[Configuration] = Outputs
+	if own {
+		s[Configuration] |= Write
+	}
+	return s
 }
 
 // WithTemplate returns a copy of a review stack's scope that can copy the configuration of its

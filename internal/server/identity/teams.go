@@ -21,12 +21,13 @@ const (
 	maxDescription = 2000
 )
 
-// TeamInfo is a team with its members and the stacks on which it has a permission. Stacks contains
-// only stacks that the caller can see.
+// TeamInfo is a team with its members, and the stacks and environments on which it has a permission, as far as the
+// caller can see them.
 type TeamInfo struct {
 	store.Team
-	Members []store.TeamMember
-	Stacks  []store.TeamStack
+	Members      []store.TeamMember
+	Stacks       []store.TeamStack
+	Environments []store.TeamEnvironment
 }
 
 // Teams returns an organization's teams, ordered by name.
@@ -77,7 +78,13 @@ func describe(tx *store.Tx, p Principal, orgID, teamID string, list []store.Team
 	for _, st := range stacks {
 		at[st.TeamID].Stacks = append(at[st.TeamID].Stacks, st)
 	}
-	return out, nil
+	environments, err := tx.TeamEnvironments(orgID, teamID)
+	for _, e := range environments {
+		if p.TeamID == "" || p.TeamID == e.TeamID { // as in [Principal.SeesEnvironment]
+			at[e.TeamID].Environments = append(at[e.TeamID].Environments, e)
+		}
+	}
+	return out, err
 }
 
 // Team returns a team of an organization.
@@ -141,11 +148,18 @@ type StackGrant struct {
 	Permission     store.Permission
 }
 
+// EnvironmentGrant is a change of a permission on an environment.
+type EnvironmentGrant struct {
+	Project, Name string
+	Permission    store.EnvironmentPermission
+}
+
 // TeamChange is a change of a team. Empty fields change nothing.
 type TeamChange struct {
 	DisplayName, Description string
 	Member, Action           string // a login, and add, remove, promote or demote
 	Grants                   []StackGrant
+	Environments             []EnvironmentGrant
 }
 
 // detail returns what the audit log records about a change of the team itself.
@@ -160,7 +174,7 @@ func (c TeamChange) detail() map[string]any {
 }
 
 // ChangeTeam changes a team. Administrators of the organization or the team may change its
-// description and members; administrators of a stack may change the team's permission on it.
+// description and members; administrators of a stack or an environment may change the team's permission on it.
 func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organization, name string, c TeamChange) error {
 	if err := checkTeamText(c.DisplayName, c.Description); err != nil {
 		return err
@@ -175,6 +189,15 @@ func (s *Service) ChangeTeam(ctx context.Context, p Principal, org store.Organiz
 				return err
 			}
 			detail := map[string]any{"stack": org.Name + "/" + g.Project + "/" + g.Stack, "permission": g.Permission}
+			if err := recordTeam(ctx, tx, audit.TeamChanged, t, detail); err != nil {
+				return err
+			}
+		}
+		for _, g := range c.Environments {
+			if err := grantEnvironment(tx, p, org, t, g); err != nil {
+				return err
+			}
+			detail := map[string]any{"environment": org.Name + "/" + g.Project + "/" + g.Name, "permission": g.Permission.String()}
 			if err := recordTeam(ctx, tx, audit.TeamChanged, t, detail); err != nil {
 				return err
 			}
@@ -266,6 +289,20 @@ func grantTeam(tx *store.Tx, p Principal, org store.Organization, t store.Team, 
 		return tx.SaveTeamStack(store.TeamStack{TeamID: t.ID, StackID: st.ID, Permission: g.Permission})
 	}
 	return store.IgnoreMissing(tx.DeleteTeamStack(t.ID, st.ID))
+}
+
+func grantEnvironment(tx *store.Tx, p Principal, org store.Organization, t store.Team, g EnvironmentGrant) error {
+	e, err := tx.EnvironmentFor(org.Name, g.Project, g.Name, p.User.ID, p.TeamID)
+	if err != nil {
+		return store.IfMissing(err, p.NoEnvironment(org.Name, g.Project, g.Name))
+	}
+	if err := p.CheckEnvironment(e, store.AdminEnvironment); err != nil {
+		return err
+	}
+	if g.Permission != store.NoEnvironment {
+		return tx.SaveTeamEnvironment(store.TeamEnvironment{TeamID: t.ID, EnvironmentID: e.ID, Permission: g.Permission})
+	}
+	return store.IgnoreMissing(tx.DeleteTeamEnvironment(t.ID, e.ID))
 }
 
 func checkPermission(p store.Permission) error {

@@ -22,7 +22,7 @@ const (
 )
 
 // place unpacks the archive next to the installation's files, and moves the new files there, the program
-// last. The previous program is kept.
+// last. The previous programs are kept.
 func (i *installer) place() error {
 	draft, err := os.MkdirTemp(i.Dir, ".new-")
 	if err != nil {
@@ -52,14 +52,16 @@ func (i *installer) place() error {
 	return durable.SyncDir(i.Dir)
 }
 
-// keepPrevious gives the installed program a second name, so that the service can start all the time.
+// keepPrevious gives the installed programs a second name, so that the service can start all the time.
 func (i *installer) keepPrevious() error {
-	kept := filepath.Join(i.Dir, previous)
-	if err := os.Remove(kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Link(i.program(), kept); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for _, name := range []string{evaluator, program} {
+		installed := filepath.Join(i.Dir, name)
+		if err := os.Remove(installed + previous); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.Link(installed, installed+previous); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }
@@ -126,7 +128,7 @@ func writeFile(root *os.Root, name string, mode fs.FileMode, content io.Reader) 
 
 // removeFiles removes the installation's files, and the directory if it contains no others.
 func (i *installer) removeFiles() error {
-	for _, name := range []string{program, previous, "man", "LICENSE", "THIRD_PARTY_NOTICES", "workflow-server.yaml.sample", "workflow-server.schema.json"} {
+	for _, name := range []string{program, program + previous, evaluator, evaluator + previous, "man", "LICENSE", "THIRD_PARTY_NOTICES", "workflow-server.yaml.sample", "workflow-server.schema.json"} {
 		if err := os.RemoveAll(filepath.Join(i.Dir, name)); err != nil {
 			return err
 		}

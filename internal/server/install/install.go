@@ -17,6 +17,7 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 
+	"workflowagent/internal/esc/wire"
 	"workflowagent/internal/server/systemd"
 	"workflowagent/internal/sys/initsystem"
 	"workflowagent/internal/termtext"
@@ -38,9 +39,10 @@ type Options struct {
 }
 
 const (
-	program  = systemd.Name
-	previous = program + ".previous" // the program before an upgrade
-	links    = "/usr/local/bin"
+	program   = systemd.Name
+	evaluator = wire.Program // the server starts it
+	previous  = ".previous"  // suffix of a program before an upgrade
+	links     = "/usr/local/bin"
 )
 
 // service is the server's service on this machine.
@@ -184,8 +186,12 @@ func (i *installer) register(ctx context.Context, enabled string) error {
 }
 
 func (i *installer) restore(ctx context.Context) error {
-	if err := os.Rename(filepath.Join(i.Dir, previous), i.program()); err != nil {
-		return fmt.Errorf("restoring the previous program: %w", err)
+	for _, name := range []string{evaluator, program} {
+		installed := filepath.Join(i.Dir, name)
+		err := os.Rename(installed+previous, installed)
+		if err != nil && (name == program || !errors.Is(err, fs.ErrNotExist)) {
+			return fmt.Errorf("restoring the previous %s: %w", name, err)
+		}
 	}
 	_, err := i.runs(ctx, i.program(), "service", "install", "--start")
 	return err

@@ -81,14 +81,14 @@ type member struct {
 	kind       byte
 }
 
-// archive writes an archive whose program contains the version.
+// archive writes an archive whose programs contain the version.
 func archive(t *testing.T, version string, more ...member) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server.tar.gz")
 	file := must.Get(os.Create(path))(t)
 	packed := gzip.NewWriter(file)
 	w := tar.NewWriter(packed)
-	for _, m := range append([]member{{"top/workflow-server", version, tar.TypeReg}, {"top/man/workflow-server.1", "page", tar.TypeReg}, {"top/LICENSE", "text", tar.TypeReg}}, more...) {
+	for _, m := range append([]member{{"top/workflow-server", version, tar.TypeReg}, {"top/workflow-esc", version, tar.TypeReg}, {"top/man/workflow-server.1", "page", tar.TypeReg}, {"top/LICENSE", "text", tar.TypeReg}}, more...) {
 		header := &tar.Header{Name: m.name, Typeflag: m.kind, Mode: 0o755}
 		if m.kind == tar.TypeReg {
 			header.Size = int64(len(m.text))
@@ -134,6 +134,9 @@ func TestInstallUpgradeAndRemove(t *testing.T) {
 		t.Errorf("a broken version: %v", err)
 	}
 	want("register v1.2.0-broken", "enable", "restart v1.2.0-broken", "service install --start v1.1.0")
+	if restored := must.Get(os.ReadFile(filepath.Join(i.Dir, evaluator)))(t); string(restored) != "v1.1.0" {
+		t.Errorf("the evaluator is of %s", restored)
+	}
 	if err := step("v1.0.5", false); err == nil || !strings.Contains(err.Error(), "--version v1.0.5") || len(f.calls) > 0 {
 		t.Errorf("an older version: %v", err)
 	}

@@ -22,6 +22,8 @@ type Ending struct {
 	// About is the first error below the heading of a subject; Subject is its index, or -1 without one.
 	About   ErrorLine
 	Subject int
+	// Violation is the first mandatory violation of a policy; its policy is "" without one.
+	Violation Violation
 }
 
 // Ending reads the log of a step of a job's last claim, which must be complete, in one pass. It returns what it found
@@ -43,6 +45,7 @@ func (l *Store) Ending(ctx context.Context, job store.Job, stream int, subjects 
 	under := -1
 	err := l.each(search, Key(job.ID, job.Epoch, stream), 0, func(f protocol.Frame, _ int) bool {
 		text := lastState(f.Text)
+		out.Violation.add(Hit{stream, first.next}, text)
 		if out.Subject < 0 && len(subjects) > 0 {
 			if at, heading := headingOf(text, subjects); heading {
 				out.conclude(under, about)
@@ -95,3 +98,29 @@ func headingOf(text []byte, subjects []Subject) (at int, ok bool) {
 // lastPart returns the last part of a type, of which pulumi prints a short form: aws:s3:Bucket for
 // aws:s3/bucket:Bucket.
 func lastPart(kind string) string { return kind[strings.LastIndexByte(kind, ':')+1:] }
+
+// Violation is a violation of a policy, as pulumi prints it at the end of an update or preview.
+type Violation struct {
+	Hit
+	// Policy, Resource and Message are untrusted. Resource is the name of the resource.
+	Policy, Resource, Message string
+}
+
+// violation is the form of the line that names a mandatory violation, without its indentation. A line with the message
+// follows it.
+var violation = regexp.MustCompile(`^- \[mandatory\](?: \[severity: \w+\])? +(\S+) +\(\S+: (.+)\)$`)
+
+// add reads a line of a log: the first one that names a violation, and the one after it.
+func (v *Violation) add(at Hit, text []byte) {
+	switch {
+	case v.Policy == "":
+		if !bytes.Contains(text, []byte("[mandatory]")) {
+			return
+		}
+		if m := violation.FindSubmatch(statement(text)); m != nil {
+			v.Hit, v.Policy, v.Resource = at, string(m[1]), string(m[2])
+		}
+	case at.Line == v.Line+1:
+		v.Message = errorText(text)
+	}
+}

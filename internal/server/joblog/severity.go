@@ -18,12 +18,14 @@ var errorForms = regexp.MustCompile(`^(?:` +
 	`|(?:[A-Za-z_][\w$]*\.)*[A-Z]\w*(?:Error|Exception)(?: \[\w+\])?(?::|$)` + // Node.js, Python, .NET, Java
 	`|Unhandled exception\. |Uncaught |Exception in thread "` +
 	`|Traceback \(most recent call last\):` +
+	`|(?:\S+: )?this deployment may not open environment ` + // the server, in a diagnostic of an environment
 	`)`)
 
 // generalForms are errors that say less than those before or after them: those with which pulumi, npm and the runner
 // end, and those that only introduce others.
 var generalForms = regexp.MustCompile(`^(?:` +
 	`error: (?:update|preview|refresh|destroy) failed` +
+	`|(?i:error: )opening environment: too many errors$` +
 	`|(?i:error: ).*(?:exited with (?:non-zero exit )?code:? \d+|an unhandled (?:error|exception)(?: occurred)?:?|\d+ errors? occurred:)$` +
 	`|npm (?:ERR!|error)(?: code| errno| syscall| path| command| A complete log|$)` +
 	`|\[ERROR\] (?:$|->|For more information|To see the full)` +
@@ -37,7 +39,7 @@ var warningForms = regexp.MustCompile(`^(?i:warning:|npm warn |\[WARNING\] )`)
 // are compared with few lines.
 var telling = [][]byte{
 	[]byte("rror"), []byte("RROR"), []byte("ERR!"), []byte("atal:"), []byte("FATAL"), []byte("anic"), []byte("PANIC"), []byte("xception"),
-	[]byte("Uncaught"), []byte("raceback"), []byte(".go:"), []byte("go: "), []byte("arn"), []byte("ARN"),
+	[]byte("Uncaught"), []byte("raceback"), []byte(".go:"), []byte("go: "), []byte("may not open"), []byte("arn"), []byte("ARN"),
 }
 
 // severity returns the severity that a line states, and whether an error is a general one.

@@ -43,6 +43,9 @@ func TestSeverity(t *testing.T) {
 		"npm warn deprecated glob@7.2.3":                                                "warning",
 		"npm WARN deprecated glob@7.2.3":                                                "warning",
 
+		"<yaml>:1:13: this deployment may not open environment acme/app/prod: it": "error",
+		"error: opening environment: too many errors":                             "general",
+
 		"":                        "",
 		"0 errors, 0 warnings":    "",
 		"creating the error page": "",

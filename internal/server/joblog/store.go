@@ -31,8 +31,11 @@ const (
 // Key returns the key of a step's stream. Each claim has its own streams, so a superseded agent
 // cannot write to its successor's streams.
 func Key(jobID string, epoch int64, step int) string {
-	return fmt.Sprintf("%s/%d/%d", Blobs(jobID), epoch, step)
+	return fmt.Sprintf("%s/%d", Claim(jobID, epoch), step)
 }
+
+// Claim returns the key prefix of the streams of a job's claim.
+func Claim(jobID string, epoch int64) string { return fmt.Sprintf("%s/%d", Blobs(jobID), epoch) }
 
 // Blobs returns the key prefix of a job's streams.
 func Blobs(jobID string) string { return "logs/" + jobID }

@@ -56,6 +56,11 @@ func (c Console) Invitation(secret string) string {
 // Stack returns the URL of a stack.
 func (c Console) Stack(org, project, stack string) string { return c.path(org, project, stack) }
 
+// Access returns the URL of the page with the permissions on a stack.
+func (c Console) Access(org, project, stack string) string {
+	return c.path(org, project, stack, "settings", "access")
+}
+
 // Update returns the URL of an update by its version.
 func (c Console) Update(org, project, stack string, version int64) string {
 	return c.path(org, project, stack, "updates", strconv.FormatInt(version, 10))

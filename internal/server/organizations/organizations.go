@@ -226,9 +226,11 @@ func Parts(c store.OrganizationContent) []Part {
 		{words.Count(c.Webhooks, "webhook"), ""},
 		{words.Count(c.Integrations, "integration"), "with git hosts"},
 		{words.Count(c.Issuers, "issuer"), "of identity tokens that the organization trusts"},
+		{words.Count(c.PolicyPacks, "policy pack"), ""},
+		{words.Count(c.Environments, "environment"), ""},
 		{words.Count(c.Teams, "team"), ""},
 		{words.Count(c.Members, "member"), "whose users remain. Those without another organization cannot sign in"},
-		{words.Bytes(c.StoredBytes), "of states, events, logs and long texts"},
+		{words.Bytes(c.StoredBytes), "of states, events, logs, policy packs and long texts"},
 	}
 }
 

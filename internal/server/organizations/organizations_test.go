@@ -83,6 +83,18 @@ func (w *world) fill(o store.Organization) {
 		)
 	})
 	w.write(func(tx *store.Tx) error {
+		g := store.PolicyGroup{ID: "g-" + o.Name, OrgID: o.ID, Name: "g"}
+		return errors.Join(
+			tx.InsertPolicyPack(store.PolicyPack{ID: "pack-" + o.Name, OrgID: o.ID, Name: "aws"}),
+			tx.InsertPackVersion(store.PolicyPackVersion{ID: "v-" + o.Name, PackID: "pack-" + o.Name, Status: store.PackComplete, Blob: "policy-packs/v-" + o.Name + "/1"}),
+			tx.InsertEnvironment(store.Environment{ID: "e-" + o.Name, OrgID: o.ID, Project: "app", Name: "prod", SealedKey: []byte{1}, LastNumber: 1}),
+			tx.InsertRevision(store.EnvironmentRevision{EnvironmentID: "e-" + o.Name, Number: 1, Definition: "a: 1"}),
+			tx.InsertPolicyGroup(g), tx.SaveGroupStack(store.GroupStack{GroupID: g.ID, StackID: "s-" + o.Name + "-0", Member: true}),
+			tx.SaveEnabledPack(store.EnabledPack{GroupID: g.ID, PackID: "pack-" + o.Name, VersionID: "v-" + o.Name}),
+		)
+	})
+	must.OK(w.t, w.db.Blobs().Put(w.t.Context(), "policy-packs/v-"+o.Name+"/1", strings.NewReader("a pack")))
+	w.write(func(tx *store.Tx) error {
 		pool := store.AgentPool{ID: "pool-" + o.Name, OrgID: o.ID, Name: "p", CreatedAt: now}
 		return errors.Join(tx.InsertPool(pool), tx.SaveOrgQueue(store.OrgQueue{OrgID: o.ID, DefaultPool: pool.ID}), tx.AddImport(o.ID, 300))
 	})
@@ -96,7 +108,7 @@ func (w *world) stored(o store.Organization) (n int64) {
 		n += must.Get(w.db.Blobs().Total(w.t.Context(), states.StackBlobs("s-"+id)))(w.t)
 		n += must.Get(w.db.Blobs().Total(w.t.Context(), joblog.Blobs("j-"+id)))(w.t)
 	}
-	return n
+	return n + must.Get(w.db.Blobs().Total(w.t.Context(), "policy-packs/v-"+o.Name))(w.t)
 }
 
 // rows returns the rows outside of the audit log that name an organization, as JSON.
@@ -104,7 +116,7 @@ func (w *world) rows(o store.Organization) []string {
 	w.t.Helper()
 	var found []string
 	if w.db.Shared() {
-		for _, table := range []string{"members", "agent_pools", "org_queues", "stacks", "deleted_stacks", "deployments", "jobs", "webhooks", "resource_changes", "organization_storage", "former_names"} {
+		for _, table := range []string{"members", "agent_pools", "org_queues", "stacks", "deleted_stacks", "deployments", "jobs", "webhooks", "resource_changes", "organization_storage", "former_names", "policy_packs", "policy_groups", "environments"} {
 			n := must.Get(store.Read(w.t.Context(), w.db, func(tx *store.Tx) (int64, error) {
 				return database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM "+table+" WHERE org_id = $1", o.ID)
 			}))(w.t)
@@ -163,7 +175,7 @@ func TestDelete(t *testing.T) {
 		})
 
 		if got := must.Get(w.orgs.Get(t.Context(), "acme"))(t).Content; got.Stacks != 3 || got.DeletedStacks != 1 || got.Resources != 15 || got.Updates != 5 || got.Deployments != 6 ||
-			got.Queued != 3 || got.Pools != 1 || got.Webhooks != 3 || got.Members != 2 || got.StoredBytes != 300 {
+			got.Queued != 3 || got.Pools != 1 || got.Webhooks != 3 || got.PolicyPacks != 1 || got.Environments != 1 || got.Members != 2 || got.StoredBytes != 300 {
 			t.Errorf("acme contains %+v", got)
 		}
 		w.delete(w.acme, "umbrella", "")

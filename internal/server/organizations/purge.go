@@ -56,6 +56,38 @@ func (s *Service) purge(ctx context.Context, id string) error {
 			return s.write(ctx, scope.Organization(id), func(tx *store.Tx) error { return tx.PurgeJobs(jobs) })
 		})
 	})
+	if err == nil {
+		err = s.each(ctx, id, (*store.Tx).PacksOfOrganization, func(packs []string) error {
+			for _, pack := range packs {
+				if err := s.purgePack(ctx, id, pack); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err == nil {
+		err = s.each(ctx, id, (*store.Tx).EvaluationsOfOrganization, func(jobs []string) error {
+			return retry.Paced(ctx, func() error {
+				for _, job := range jobs {
+					if err := s.db.Blobs().Delete(ctx, joblog.Blobs(job)); err != nil {
+						return err
+					}
+				}
+				return s.write(ctx, scope.Organization(id), func(tx *store.Tx) error { return tx.PurgeEvaluations(jobs) })
+			})
+		})
+	}
+	if err == nil {
+		err = s.each(ctx, id, (*store.Tx).EnvironmentsOfOrganization, func(list []string) error {
+			for _, environment := range list {
+				if err := s.purgeEnvironment(ctx, id, environment); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 	for done := false; err == nil && !done; {
 		err = retry.Paced(ctx, func() error {
 			return s.write(ctx, scope.Organization(id), func(tx *store.Tx) (err error) {
@@ -84,6 +116,34 @@ func (s *Service) purgeStack(ctx context.Context, id, stack string) error {
 		return err
 	}
 	return s.write(ctx, owners, func(tx *store.Tx) error { return tx.RemoveStack(stack) })
+}
+
+func (s *Service) purgePack(ctx context.Context, id, pack string) error {
+	blobs, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.BlobsOfPack(pack) })
+	if err != nil {
+		return err
+	}
+	for _, blob := range blobs {
+		if err := s.db.Blobs().Delete(ctx, blob); err != nil {
+			return err
+		}
+	}
+	return s.write(ctx, scope.Organization(id), func(tx *store.Tx) error { return tx.PurgePolicyPack(pack) })
+}
+
+func (s *Service) purgeEnvironment(ctx context.Context, id, environment string) error {
+	for done := false; !done; {
+		err := retry.Paced(ctx, func() error {
+			return s.write(ctx, scope.Organization(id), func(tx *store.Tx) (err error) {
+				done, err = tx.PurgeEnvironment(environment, rowsPerWrite)
+				return err
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Service) write(ctx context.Context, owners scope.Set, fn func(tx *store.Tx) error) error {

@@ -338,6 +338,7 @@ func (s *Service) Delete(ctx context.Context, orgID, id string, force bool, forg
 			func() (int64, error) { return release(tx, id, limit, forget) },
 			func() (int64, error) { return tx.UnpinQueuedJobs(id, queue.DefaultPool, limit) },
 			func() (int64, error) { return tx.DeleteAgents(id, limit) },
+			func() (int64, error) { return 0, tx.ReleaseGroups(id) },
 		} {
 			if n, err := take(); err != nil || n >= int64(limit) {
 				return n, err
@@ -392,5 +393,6 @@ func describeUse(u store.PoolUse) string {
 	add(u.Deleted, "deleted stacks, which can be restored, select it in their settings")
 	add(u.Queued, "deployments wait for it")
 	add(u.Active, "deployments run on it")
+	add(u.Groups, "policy groups select it for their evaluations")
 	return strings.Join(parts, ", ")
 }

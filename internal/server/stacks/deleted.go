@@ -11,6 +11,7 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/states"
 	"workflowagent/internal/server/store"
@@ -97,6 +98,7 @@ func (s *Service) deleteIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackDeleted, Subject: audit.Stack(st), Detail: detail}); err != nil {
 		return err
 	}
+	changed(tx, st)
 	return tx.DeleteStack(st.ID, p.Name())
 }
 
@@ -178,6 +180,9 @@ func (s *Service) Restore(ctx context.Context, p identity.Principal, orgID, id, 
 			return err
 		}
 		if err := tx.RestoreStack(d, st.Name); err != nil {
+			return err
+		}
+		if err := grants.AdmitRestored(tx, p, d); err != nil {
 			return err
 		}
 		if err := record(tx, p, st, webhooks.StackCreated, "restored"); err != nil {

@@ -44,7 +44,7 @@ func (s *stackTest) fill() []byte {
 			tx.SetStackTag(s.stack.ID, "color", "red"),
 			tx.SaveDeploymentSettings(store.DeploymentSettings{StackID: s.stack.ID, Document: `{"x":1}`, Version: 1}),
 			tx.InsertSchedule(store.Schedule{ID: "schedule", StackID: s.stack.ID, Kind: store.CustomSchedule, Cron: "* * * * *", NextAt: tx.Now(), TryAt: tx.Now()}),
-			tx.InsertWebhook(store.Webhook{ID: "hook", OrgID: s.stack.OrgID, StackID: s.stack.ID, Name: "hook", Active: true}),
+			tx.InsertWebhook(store.Webhook{ID: "hook", OrgID: s.stack.OrgID, OwnerID: s.stack.ID, Name: "hook", Active: true}),
 		)
 	}))
 	return secret

@@ -12,6 +12,7 @@ import (
 
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/policies/findings"
 	"workflowagent/internal/server/stacks/events"
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/rawjson"
@@ -106,6 +107,7 @@ func pieceOf(list []events.Event) int {
 func (s *Service) writeEvents(ctx context.Context, u store.Update, list []events.Event, changes string) (more bool, err error) {
 	id := u.ID
 	runs := events.Runs(list)
+	found := findingsIn(runs)
 	packed, err := packAll(runs) // outside the transaction, which blocks other writers
 	if err != nil {
 		return false, err
@@ -116,12 +118,16 @@ func (s *Service) writeEvents(ctx context.Context, u store.Update, list []events
 			return err
 		}
 		var batches []store.EventBatch
+		stored := map[int64]bool{}
 		for i, run := range runs {
-			add, err := newEvents(tx, id, run, packed[i])
+			add, missing, err := newEvents(tx, id, run, packed[i])
 			if err != nil {
 				return err
 			}
 			batches = append(batches, add...)
+			for _, e := range missing {
+				stored[e.Sequence] = true
+			}
 		}
 		if _, more, err = tx.InsertEvents(id, batches); err != nil {
 			return err
@@ -132,12 +138,28 @@ func (s *Service) writeEvents(ctx context.Context, u store.Update, list []events
 				return err
 			}
 		}
-		if changes == "" || changes == cur.ResourceChanges {
+		if changes != "" && changes != cur.ResourceChanges {
+			if err := tx.SetResourceChanges(id, changes); err != nil {
+				return err
+			}
+			cur.ResourceChanges = changes
+		}
+		if s.hooks.Recorded == nil {
 			return nil
 		}
-		return tx.SetResourceChanges(id, changes)
+		return s.hooks.Recorded(tx, cur, slices.DeleteFunc(slices.Clone(found), func(f findings.Finding) bool { return !stored[f.Sequence] }))
 	})
 	return more, err
+}
+
+// findingsIn returns what events say about policies.
+func findingsIn(runs [][]events.Event) (out []findings.Finding) {
+	for _, e := range slices.Concat(runs...) {
+		if f, ok := findings.Of(e.Sequence, e.Body); ok {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // lateEvents is the time for which an update accepts events after its end: the last batch can be
@@ -166,18 +188,18 @@ func checkRecords(tx *store.Tx, id string, first int64) (store.Update, error) {
 	return cur, err
 }
 
-// newEvents returns the batches that store a run, without events that are stored already. packed is
-// the stored form of the whole run.
-func newEvents(tx *store.Tx, id string, run []events.Event, packed store.EventBatch) ([]store.EventBatch, error) {
+// newEvents returns the events of a run that are not stored yet, and the batches that store these. packed is the stored
+// form of the whole run.
+func newEvents(tx *store.Tx, id string, run []events.Event, packed store.EventBatch) (batches []store.EventBatch, missing []events.Event, err error) {
 	stored, err := tx.EventRanges(id, run[0].Sequence, len(run)) // at most one batch per event overlaps
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	missing := events.Missing(run, stored)
-	if len(missing) == len(run) {
-		return []store.EventBatch{packed}, nil
+	if missing = events.Missing(run, stored); len(missing) == len(run) {
+		return []store.EventBatch{packed}, missing, nil
 	}
-	return packAll(events.Runs(missing))
+	batches, err = packAll(events.Runs(missing))
+	return batches, missing, err
 }
 
 func packAll(runs [][]events.Event) ([]store.EventBatch, error) {

@@ -53,7 +53,7 @@ func shorten(p Program, text []byte) (string, error) {
 	if len(text) <= store.LongText {
 		return string(text), nil
 	}
-	short := Program{Metadata: p.Metadata}
+	short := Program{Metadata: p.Metadata, Environment: p.Environment}
 	for range 2 {
 		text, err := json.Marshal(short)
 		if err != nil {

@@ -202,5 +202,5 @@ func (s *Service) Downstream(ctx context.Context, p identity.Principal, st store
 }
 
 func visibleTo(p identity.Principal) store.StackFilter {
-	return store.StackFilter{Reach: p.Reach(), StackID: p.StackID}
+	return store.StackFilter{Reach: p.Reach()}
 }

@@ -7,10 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/stacks/states"
@@ -76,6 +78,11 @@ func (s *Service) Rename(ctx context.Context, p identity.Principal, st store.Sta
 		detail := map[string]any{"to": newProject + "/" + newName}
 		if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackRenamed, Subject: audit.Stack(st), Detail: detail}); err != nil {
 			return err
+		}
+		if newProject != st.Project {
+			if err := grants.Admit(tx, p, *cur, newProject, nil, time.Time{}); err != nil {
+				return err
+			}
 		}
 		return tx.SetStackTag(cur.ID, "pulumi:project", newProject)
 	})

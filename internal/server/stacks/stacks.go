@@ -17,9 +17,11 @@ import (
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/keyring"
 	"workflowagent/internal/server/links"
+	"workflowagent/internal/server/policies/findings"
 	"workflowagent/internal/server/stacks/lru"
 	"workflowagent/internal/server/stacks/mask"
 	"workflowagent/internal/server/stacks/states"
@@ -91,18 +93,47 @@ func (s *Service) Follow(h Hooks) { s.hooks = h }
 func (s *Service) Find(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string) (identity.Principal, store.Stack, error) {
 	var st store.Stack
 	var granted store.Permission
+	lent := false
 	err := s.db.ReadOne(ctx, func(tx *store.Tx) (err error) {
-		st, granted, err = tx.StackFor(org, project, name, p.User.ID, p.TeamID)
+		if p.Kind == identity.KindJob {
+			st, granted, lent, err = tx.StackForJob(org, project, name, p.User.ID, p.DeploymentID)
+		} else {
+			st, granted, err = tx.StackFor(org, project, name, p.User.ID, p.TeamID)
+		}
 		return err
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		return p, store.Stack{}, p.NoStack(org, project, name)
+		return p, store.Stack{}, s.noStack(ctx, p, need, org, project, name, p.NoStack(org, project, name))
 	}
 	if err != nil {
 		return p, store.Stack{}, fmt.Errorf("looking up a stack: %w", err)
 	}
-	p = p.Granted(st, granted)
-	return p, st, p.Check(st, need)
+	p = p.Granted(st, granted).Lent(st, lent)
+	if err = p.Check(st, need); err != nil && st.ID != p.StackID {
+		err = s.noStack(ctx, p, need, org, project, name, err)
+	}
+	return p, st, err
+}
+
+// Names returns the names of up to limit stacks of an organization that a caller sees, as project/name, in their order.
+func (s *Service) Names(ctx context.Context, p identity.Principal, orgID string, limit int) ([]string, error) {
+	list, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]string, error) { return tx.StackNames(orgID, p.Reach(orgID), limit) })
+	return list, fault.While(err, "listing the names of stacks")
+}
+
+// noStack returns the error for a caller who does not find a stack: otherwise, unless a job wants to read outputs of its
+// organization, as programs do with a StackReference.
+func (s *Service) noStack(ctx context.Context, p identity.Principal, need identity.Ability, org, project, name string, otherwise error) error {
+	if p.Kind != identity.KindJob || need&identity.Outputs == 0 || need&identity.Decrypt != 0 {
+		return otherwise
+	}
+	return s.db.Read(ctx, func(tx *store.Tx) error {
+		o, err := tx.OrganizationByName(org)
+		if err != nil || o.ID != p.Org.ID {
+			return cmp.Or(store.IgnoreMissing(err), otherwise)
+		}
+		return grants.Refusal(tx, p, project, name, s.console)
+	})
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
@@ -123,6 +154,8 @@ type NewStack struct {
 	Config        string        // stack configuration as JSON; "" for none
 	State         *states.State // initial state; nil for none
 	Teams         []string      // names of the teams that get the permission to write
+	// Also is called in the transaction that creates the stack, which then holds the organization; nil means nothing.
+	Also func(tx *store.Tx, st store.Stack) error
 	// ID is a new id, by which a caller of [Service.CreateIn] names the stack as an owner of its
 	// transaction.
 	ID string
@@ -145,9 +178,16 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, n NewStack) 
 		}
 	}
 	var st store.Stack
-	err := s.db.Write(ctx, scope.Organization(n.Org.ID).Shared().And(scope.Stack(n.Org.ID, n.ID)), func(tx *store.Tx) (err error) {
+	org := scope.Organization(n.Org.ID).Shared()
+	if n.Also != nil {
+		org = scope.Organization(n.Org.ID)
+	}
+	err := s.db.Write(ctx, org.And(scope.Stack(n.Org.ID, n.ID)), func(tx *store.Tx) (err error) {
 		if st, err = s.CreateIn(ctx, tx, p, n); err == nil && initial != nil {
 			err = initial.in(tx)
+		}
+		if err == nil && n.Also != nil {
+			err = n.Also(tx, st)
 		}
 		return err
 	})
@@ -215,9 +255,13 @@ func (s *Service) CreateIn(ctx context.Context, tx *store.Tx, p identity.Princip
 	if err := tx.SetStackTags(st.ID, tags); err != nil {
 		return st, err
 	}
+	if err := grants.Admit(tx, p, st, st.Project, tags, time.Time{}); err != nil {
+		return st, err
+	}
 	if err := audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackCreated, Subject: audit.Stack(st)}); err != nil {
 		return st, err
 	}
+	changed(tx, st)
 	return st, record(tx, p, st, webhooks.StackCreated, "created")
 }
 
@@ -267,10 +311,28 @@ type Hooks struct {
 	MayWrite func(tx *store.Tx, deploymentID string) error
 	// StackDeleted is called inside the transaction that deletes a stack, before the stack disappears.
 	StackDeleted func(tx *store.Tx, stack store.Stack) error
+	// Started is called inside the transaction that starts an update, before the update is stored.
+	Started func(ctx context.Context, tx *store.Tx, stack store.Stack, u store.Update) error
 	// UpdateFinished is called after a finished update has been committed. It must not block.
 	UpdateFinished func(u store.Update)
+	// Recorded is called, with what new events say about policies, inside the transaction that stores them.
+	Recorded func(tx *store.Tx, u store.Update, found []findings.Finding) error
+	// Ended is called inside the transaction that ends an update, before the update is stored.
+	Ended func(tx *store.Tx, stack store.Stack, u *store.Update) error
+	// StateChanged is called inside the transaction that gives a stack a new complete state: the end of an update, or an
+	// import, for example. It holds the stack.
+	StateChanged func(tx *store.Tx, stack store.Stack) error
 	// KnownSecrets returns a deployment's secrets, which are masked in its updates' events.
 	KnownSecrets func(ctx context.Context, deploymentID string) ([]redact.Secret, error)
+	// Openings returns the number of times that KnownSecrets has grown since the deployment began; nil means never.
+	Openings func(ctx context.Context, deploymentID string) (int64, error)
+}
+
+func (s *Service) stateChanged(tx *store.Tx, st store.Stack) error {
+	if s.hooks.StateChanged == nil {
+		return nil
+	}
+	return s.hooks.StateChanged(tx, st)
 }
 
 func (s *Service) mayWrite(tx *store.Tx, deploymentID string) error {
@@ -284,5 +346,12 @@ func (s *Service) knownSecrets(ctx context.Context, u store.Update) (*redact.Set
 	if u.DeploymentID == "" || s.hooks.KnownSecrets == nil {
 		return nil, nil //nolint:nilnil // nil means that no secrets exist
 	}
-	return s.masks.Of(ctx, u.DeploymentID, s.hooks.KnownSecrets)
+	grown := int64(0)
+	if s.hooks.Openings != nil {
+		var err error
+		if grown, err = s.hooks.Openings(ctx, u.DeploymentID); err != nil {
+			return nil, err
+		}
+	}
+	return s.masks.Of(ctx, u.DeploymentID, grown, s.hooks.KnownSecrets)
 }

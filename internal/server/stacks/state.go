@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"workflowagent/internal/server/audit"
@@ -165,7 +166,7 @@ func (r *replacement) in(tx *store.Tx) error {
 	}
 	tx.Notify(UpdateTopic, u.ID)
 	changed(tx, st)
-	if err := tx.UpdateStack(st); err != nil {
+	if err := errors.Join(tx.UpdateStack(st), s.stateChanged(tx, st)); err != nil {
 		return err
 	}
 	return s.recordEnd(tx, st, u)

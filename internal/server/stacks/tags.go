@@ -9,6 +9,7 @@ import (
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 )
@@ -29,6 +30,14 @@ const maxTagValue = 256
 const maxTags = 500
 
 var errTooManyTags = fault.Invalid("a stack has at most %d tags", maxTags)
+
+// CheckTag returns an error if no stack can have a tag.
+func CheckTag(name, value string) error {
+	if slices.Contains(builtInTags, name) {
+		return fault.Invalid("the built-in tag %q cannot be changed", name)
+	}
+	return checkTag(name, value)
+}
 
 func checkTag(name, value string) error {
 	if !tagNamePattern.MatchString(name) {
@@ -63,7 +72,12 @@ func (s *Service) Tags(ctx context.Context, st store.Stack) (map[string]string, 
 
 // ReplaceTags replaces all tags of a stack. It rejects a change of the stack's project.
 func (s *Service) ReplaceTags(ctx context.Context, p identity.Principal, st store.Stack, tags map[string]string) error {
-	return s.writeTags(ctx, p, st, func(tx *store.Tx) error { return replaceTags(tx, st, tags) })
+	return s.db.Write(ctx, st.Scope(), func(tx *store.Tx) error {
+		if err := s.mayWrite(tx, p.DeploymentID); err != nil {
+			return err
+		}
+		return replaceTags(ctx, tx, p, st, tags)
+	})
 }
 
 func (s *Service) writeTags(ctx context.Context, p identity.Principal, st store.Stack, change func(tx *store.Tx) error) error {
@@ -79,11 +93,22 @@ func (s *Service) writeTags(ctx context.Context, p identity.Principal, st store.
 			return err
 		}
 		after, err := tx.StackTags(st.ID)
-		if err != nil || maps.Equal(before, after) {
+		if err != nil {
 			return err
 		}
-		return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackTagsChanged, Subject: audit.Stack(st), Detail: tagDiff(before, after)})
+		return tagsChanged(ctx, tx, p, st, before, after)
 	})
+}
+
+// tagsChanged must be called by every change of the tags of an existing stack, in its transaction.
+func tagsChanged(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, before, after map[string]string) error {
+	if maps.Equal(before, after) {
+		return nil
+	}
+	if err := grants.AdmitTags(tx, p, st, before, after); err != nil {
+		return err
+	}
+	return audit.Record(ctx, tx, audit.Entry{OrgID: st.OrgID, Action: audit.StackTagsChanged, Subject: audit.Stack(st), Detail: tagDiff(before, after)})
 }
 
 // tagDiff returns the names of the tags that differ, with what happened to each.
@@ -104,7 +129,8 @@ func tagDiff(before, after map[string]string) map[string]any {
 	return diff
 }
 
-func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
+// replaceTags replaces all tags of a stack. It runs one statement if they remain, as in most updates.
+func replaceTags(ctx context.Context, tx *store.Tx, p identity.Principal, st store.Stack, tags map[string]string) error {
 	if err := checkTags(tags); err != nil {
 		return err
 	}
@@ -116,8 +142,15 @@ func replaceTags(tx *store.Tx, st store.Stack, tags map[string]string) error {
 		tags = map[string]string{}
 	}
 	tags["pulumi:project"] = st.Project
+	before, err := tx.StackTags(st.ID)
+	if err != nil || maps.Equal(before, tags) {
+		return err
+	}
 	changed(tx, st)
-	return tx.SetStackTags(st.ID, tags)
+	if err := tx.SetStackTags(st.ID, tags); err != nil {
+		return err
+	}
+	return tagsChanged(ctx, tx, p, st, before, tags)
 }
 
 // AddTag adds a new tag. It returns a conflict if the stack already has the tag.
@@ -167,4 +200,37 @@ func (s *Service) RemoveTag(ctx context.Context, p identity.Principal, st store.
 	}
 	err := s.writeTags(ctx, p, st, func(tx *store.Tx) error { return tx.DeleteStackTag(st.ID, name) })
 	return store.IfMissing(err, fault.NotFound("the stack has no tag %q", name))
+}
+
+// SetTag sets a tag of a stack, or removes it if to is nil. It returns the former value, or nil without one.
+func (s *Service) SetTag(ctx context.Context, p identity.Principal, st store.Stack, name string, to *string) (was *string, err error) {
+	if to != nil {
+		if err := checkTag(name, *to); err != nil {
+			return nil, err
+		}
+	}
+	err = s.writeTags(ctx, p, st, func(tx *store.Tx) error {
+		tags, err := tx.StackTags(st.ID)
+		if err != nil {
+			return err
+		}
+		was = nil
+		old, exists := tags[name]
+		if exists {
+			was = &old
+		}
+		switch {
+		case exists && slices.Contains(builtInTags, name):
+			return fault.Invalid("the built-in tag %q cannot be changed", name)
+		case to == nil && !exists:
+			return fault.NotFound("the stack has no tag %q", name)
+		case to == nil:
+			return tx.DeleteStackTag(st.ID, name)
+		case !exists && len(tags) >= maxTags:
+			return errTooManyTags
+		default:
+			return tx.SetStackTag(st.ID, name, *to)
+		}
+	})
+	return was, err
 }

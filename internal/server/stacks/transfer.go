@@ -68,6 +68,7 @@ func (s *Service) Transfer(ctx context.Context, p identity.Principal, st store.S
 		if err := s.quota.Admit(tx, to.ID); err != nil {
 			return err
 		}
+		changed(tx, st) // in the organization that the stack leaves
 		cur.OrgID, cur.OrgName = to.ID, to.Name
 		if err := tx.MoveStack(cur.ID, to.ID); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,6 +43,27 @@ type Program struct {
 	Metadata    Metadata                   `json:"metadata"`
 	// CoherenceWindow is the name of a group of updates that observe each other's results.
 	CoherenceWindow string `json:"coherenceWindow,omitempty"`
+	// Environment is what the update has got of the environment that its stack manages, or nil.
+	Environment *ProgramEnvironment `json:"environment,omitempty"`
+}
+
+// ProgramEnvironment names the definition of a managed environment with which an update was evaluated.
+type ProgramEnvironment struct {
+	BaseRevision int64 `json:"baseRevision"`
+	// ChangeRequestID is the id of the draft that the update publishes; "" if it uses the published revision.
+	ChangeRequestID string `json:"changeRequestID,omitempty"`
+	DraftRevision   int64  `json:"draftRevision"`
+}
+
+// EnvironmentOf returns what an update has got of the environment that its stack manages, or nil. program is the text with which
+// the update is stored.
+func EnvironmentOf(program string) *ProgramEnvironment {
+	raw := rawjson.Member([]byte(program), "environment")
+	var e ProgramEnvironment
+	if raw == nil || json.Unmarshal(raw, &e) != nil { // CreateUpdate encoded it
+		return nil
+	}
+	return &e
 }
 
 // ConfigValue is a configuration value of an update. A secret value is a ciphertext.
@@ -126,8 +148,8 @@ func valueOr(value []byte, otherwise string) json.RawMessage {
 	return bytes.Clone(value)
 }
 
-// CreateUpdate records an update that a client is about to start.
-func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st store.Stack, kind Kind, prog Program) (store.Update, error) {
+// CreateUpdate records an update that a client is about to start. also runs in the same transaction, possibly repeatedly.
+func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st store.Stack, kind Kind, prog Program, also ...func(tx *store.Tx, u store.Update) error) (store.Update, error) {
 	if prog.CoherenceWindow != "" {
 		return store.Update{}, fault.Invalid("this server does not offer coherence windows; run pulumi without --coherence-window")
 	}
@@ -186,7 +208,15 @@ func (s *Service) CreateUpdate(ctx context.Context, p identity.Principal, st sto
 		}
 		tx.Notify(UpdateTopic, u.ID)
 		changed(tx, st)
-		return tx.InsertUpdate(u)
+		if err := tx.InsertUpdate(u); err != nil {
+			return err
+		}
+		for _, each := range also {
+			if err := each(tx, u); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return u, fault.While(err, "creating an update")
 }
@@ -203,9 +233,15 @@ func toRun(u store.Update) identity.Ability {
 	return identity.Write
 }
 
-// FindUpdate returns an update of a stack.
+// FindUpdate returns an update of a stack by its id or, as clients name updates that are no previews, by its version.
 func (s *Service) FindUpdate(ctx context.Context, st store.Stack, id string) (store.Update, error) {
-	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Update, error) { return tx.Update(id) })
+	version, notVersion := strconv.ParseInt(id, 10, 64)
+	u, err := store.Read(ctx, s.db, func(tx *store.Tx) (store.Update, error) {
+		if notVersion == nil {
+			return tx.UpdateByVersion(st.ID, version)
+		}
+		return tx.Update(id)
+	})
 	if errors.Is(err, store.ErrNotFound) || err == nil && u.StackID != st.ID {
 		return store.Update{}, fault.NotFound("stack '%s' has no update %q", st.Ref(), id)
 	}
@@ -220,14 +256,24 @@ type Started struct {
 	JournalVersion int64 // version of the journal to send; 0 if the client sends checkpoints
 }
 
+// NewTags are tags that a caller gives to a stack in place of all others.
+type NewTags struct {
+	Tags map[string]string
+	By   identity.Principal
+}
+
 // Start starts an update. It grants a lease and, unless the update is a preview, acquires the
 // stack. It replaces the stack's tags unless tags is nil. journalVersion is the newest version of
 // the journal that the client can send, or 0. Start returns a conflict if another update holds the
 // stack, and an error if a deployment's update would neither send a journal nor prepare checkpoints.
-func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]string, journalVersion int64) (Started, error) {
+func (s *Service) Start(ctx context.Context, u store.Update, tags *NewTags, journalVersion int64) (Started, error) {
 	token, hash := identity.NewToken()
 	var out Started
-	err := s.db.Write(ctx, scope.Stack(u.OrgID, u.StackID), func(tx *store.Tx) error {
+	owners, err := s.startOwners(ctx, u)
+	if err != nil {
+		return Started{}, err
+	}
+	err = s.db.Write(ctx, owners, func(tx *store.Tx) error {
 		cur, now, err := readUpdate(tx, u.ID)
 		if err != nil {
 			return err
@@ -259,7 +305,7 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 				return err
 			}
 			if tags != nil {
-				if err := replaceTags(tx, st, tags); err != nil {
+				if err := replaceTags(ctx, tx, tags.By, st, tags.Tags); err != nil {
 					return err
 				}
 			}
@@ -269,12 +315,34 @@ func (s *Service) Start(ctx context.Context, u store.Update, tags map[string]str
 		out = Started{Version: st.Version, Token: token, Expires: cur.LeaseExpiresAt, JournalVersion: cur.JournalVersion}
 		tx.Notify(UpdateTopic, cur.ID)
 		changed(tx, st)
+		if s.hooks.Started != nil {
+			if err := s.hooks.Started(ctx, tx, st, cur); err != nil {
+				return err
+			}
+		}
 		return tx.StartUpdate(cur)
 	})
 	if err != nil {
 		return Started{}, err
 	}
 	return out, nil
+}
+
+// startOwners returns the owners of what the start of an update changes: with an environment that it publishes, also the
+// organization.
+func (s *Service) startOwners(ctx context.Context, u store.Update) (scope.Set, error) {
+	program := u.Program
+	if LongProgram(u) {
+		var err error
+		if program, err = store.Read(ctx, s.db, func(tx *store.Tx) (string, error) { return tx.Program(u.ID) }); err != nil {
+			return scope.Set{}, fmt.Errorf("reading an update: %w", err)
+		}
+	}
+	owners := scope.Stack(u.OrgID, u.StackID)
+	if EnvironmentOf(program) != nil {
+		owners = owners.And(scope.Organization(u.OrgID))
+	}
+	return owners, nil
 }
 
 // free ensures that no update holds a stack. If the holder's lease has expired, free finishes the
@@ -317,15 +385,25 @@ func (s *Service) finish(tx *store.Tx, u store.Update, status Status, reason str
 			return err
 		}
 	}
+	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
+	if s.hooks.Ended != nil {
+		if err := s.hooks.Ended(tx, st, &u); err != nil {
+			return err
+		}
+	}
 	if !u.Preview && u.StateBlob == "" {
 		// An update that stored no state changed nothing.
 		u.StateBlob, u.StateSchema, u.ResourceCount = st.StateBlob, st.StateSchema, st.ResourceCount
 	}
-	u.Status, u.Reason, u.FinishedAt = string(status), reason, now
 	tx.Notify(UpdateTopic, u.ID)
 	changed(tx, st)
 	if err := tx.FinishUpdate(u); err != nil {
 		return err
+	}
+	if !u.Preview {
+		if err := s.stateChanged(tx, st); err != nil {
+			return err
+		}
 	}
 	tx.OnCommit(func() {
 		if u.JournalVersion > 0 {

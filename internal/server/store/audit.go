@@ -130,6 +130,11 @@ func (tx *Tx) AuditEntries(f AuditFilter) ([]AuditEntry, error) {
 	return auditEntries.All(tx.Tx, fmt.Sprintf("%s ORDER BY a.at DESC, a.id DESC LIMIT %d", where, f.Limit), args...)
 }
 
+// SettingsChanges returns the newest changes of the deployment settings of a stack, newest first.
+func (tx *Tx) SettingsChanges(orgID, stackID string, limit int) ([]AuditEntry, error) {
+	return auditEntries.All(tx.Tx, fmt.Sprintf("WHERE a.subject_id = $1 AND a.action = 'settings.changed' AND a.org_id = $2 ORDER BY a.at DESC, a.id DESC LIMIT %d", limit), stackID, orgID)
+}
+
 // CountAuditEntries returns the number of selected entries, at most f.Limit.
 func (tx *Tx) CountAuditEntries(f AuditFilter) (int64, error) {
 	where, args := f.where()

@@ -90,10 +90,15 @@ func (db *DB) InstallationID(ctx context.Context, fresh string) (string, error) 
 	return string(id), fault.While(err, "reading the id of the installation")
 }
 
-// LoggedJobs returns, in bytewise order, the jobs that follow an id and whose logs have not been removed.
-func (tx *Tx) LoggedJobs(after string, limit int) ([]string, error) {
+// LoggedJobs returns, in bytewise order, the jobs that follow an id and whose logs have not been removed. evaluations is
+// set to return policy evaluations, too, which schemas before migration 820 do not have.
+func (tx *Tx) LoggedJobs(after string, limit int, evaluations bool) ([]string, error) {
 	id := tx.Bytewise("id")
-	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM jobs WHERE log_expired = 0 AND %[1]s > $1 ORDER BY %[1]s LIMIT %[2]d", id, limit), after)
+	all := fmt.Sprintf("SELECT id FROM jobs WHERE log_expired = 0 AND %s > $1", id)
+	if evaluations {
+		all += fmt.Sprintf(" UNION ALL SELECT id FROM policy_evaluations WHERE claimed_at > 0 AND %s > $1", id)
+	}
+	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM (%s) n ORDER BY %s LIMIT %d", all, id, limit), after)
 }
 
 // StackIDs returns, in bytewise order, the ids of stacks, also of deleted ones, that follow an id.

@@ -20,16 +20,16 @@ type Course struct {
 	Steps                []StepState
 	ClaimedAt, StartedAt time.Time
 	EndedAt              time.Time
-	Requester            string `read:"d.requester"`
+	Requester            string `read:"COALESCE(NULLIF(u.name, ''), d.requester)"` // what the user is called
 }
 
 var courses = database.NewTable[Course]("jobs j")
 
 // fromCourses selects from the deployments of the stack $1 before the version $2, newest first.
 var fromCourses = "SELECT " + courses.Expressions() + fmt.Sprintf(` FROM
-	(SELECT id, version, requester, created_at FROM deployments WHERE stack_id = $1 AND created_at >= 0 AND version < $2
+	(SELECT id, version, requester, requested_by, created_at FROM deployments WHERE stack_id = $1 AND created_at >= 0 AND version < $2
 		ORDER BY created_at DESC, id LIMIT %d) d
-	JOIN jobs j ON j.deployment_id = d.id `, considered)
+	JOIN jobs j ON j.deployment_id = d.id LEFT JOIN users u ON u.id = d.requested_by `, considered)
 
 func courseOf(scan database.Scan) (c Course, err error) {
 	err = scan(courses.Fields(&c)...)

@@ -194,26 +194,31 @@ func (tx *Tx) JobsByPolls(poolID string, pollIDs []string) ([]Job, error) {
 	return jobs.All(tx.Tx, "WHERE "+where+" AND poll_id <> '' AND pool_id = $1 AND status IN ('accepted', 'running')", args...)
 }
 
-// CountActiveJobs returns the number of an organization's claimed and running jobs, and its own limit of them, or 0.
+// CountActiveJobs returns the number of an organization's claimed and running jobs of all types, and its own limit of
+// them, or 0.
 func (tx *Tx) CountActiveJobs(orgID string) (active, quota int64, err error) {
 	n, err := database.One(tx.Tx, func(scan database.Scan) (n [2]int64, err error) {
 		err = scan(&n[0], &n[1])
 		return n, err
-	}, `SELECT (SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')),
+	}, `SELECT (SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running'))
+			+ (SELECT COUNT(*) FROM policy_evaluations WHERE org_id = $1 AND status IN ('accepted', 'running')),
 		COALESCE((SELECT deployment_quota FROM organizations WHERE id = $1), 0)`, orgID)
 	return n[0], n[1], err
 }
 
-// CountActiveJobsByAgent returns the number of running jobs of each busy agent of a pool.
+// CountActiveJobsByAgent returns the number of running jobs of all types of each busy agent of a pool.
 func (tx *Tx) CountActiveJobsByAgent(p AgentPool) (map[string]int64, error) {
-	return database.Pairs[string, int64](tx.Tx, `SELECT agent_id, COUNT(*) FROM jobs
-		WHERE org_id = $1 AND pool_id = $2 AND status IN ('accepted', 'running') GROUP BY agent_id`, p.OrgID, p.ID)
+	return database.Pairs[string, int64](tx.Tx, `SELECT agent_id, COUNT(*) FROM (
+		SELECT agent_id FROM jobs WHERE org_id = $1 AND pool_id = $2 AND status IN ('accepted', 'running') UNION ALL
+		SELECT agent_id FROM policy_evaluations WHERE org_id = $1 AND pool_id = $2 AND status IN ('accepted', 'running')) a GROUP BY agent_id`, p.OrgID, p.ID)
 }
 
 // CountBuiltInJobs returns the number of claimed and running jobs of built-in pools on a host.
 func (tx *Tx) CountBuiltInJobs(hostname string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM agent_pools p JOIN jobs j ON j.org_id = p.org_id AND j.pool_id = p.id
-		WHERE p.built_in = 1 AND j.status IN ('accepted', 'running') AND j.agent_hostname = $1`, hostname)
+	return database.Scalar[int64](tx.Tx, `SELECT (SELECT COUNT(*) FROM agent_pools p JOIN jobs j ON j.org_id = p.org_id AND j.pool_id = p.id
+		WHERE p.built_in = 1 AND j.status IN ('accepted', 'running') AND j.agent_hostname = $1)
+		+ (SELECT COUNT(*) FROM agent_pools p JOIN policy_evaluations j ON j.org_id = p.org_id AND j.pool_id = p.id
+		WHERE p.built_in = 1 AND j.status IN ('accepted', 'running') AND j.agent_hostname = $1)`, hostname)
 }
 
 // NewestClaim returns the newest claimed deployment version of a stack if it is above the given

@@ -116,7 +116,7 @@ type Presence struct {
 	Busy     int64 // online agents that run jobs, are drained or cannot start jobs
 	Drained  int64 // online agents that are drained
 	LastSeen time.Time
-	Active   int64 // claimed and running jobs
+	Active   int64 // claimed and running jobs, also policy evaluations
 	Queued   int64
 	Oldest   time.Time // time at which the first queued job was queued; zero without one
 }
@@ -137,7 +137,8 @@ func (tx *Tx) Presences(orgID string, silence time.Duration) (map[string]Presenc
 	}, `SELECT a.pool_id, COUNT(*), CAST(SUM(CASE WHEN `+online+` THEN 1 ELSE 0 END) AS BIGINT), CAST(SUM(CASE WHEN `+online+` AND NOT `+isDrained+` THEN a.slots ELSE 0 END) AS BIGINT),
 		CAST(SUM(CASE WHEN `+online+` AND `+isDrained+` THEN 1 ELSE 0 END) AS BIGINT),
 		CAST(SUM(CASE WHEN `+online+` AND (a.slots = 0 OR `+isDrained+` OR EXISTS (SELECT 1 FROM jobs j WHERE j.org_id = p.org_id AND j.status IN ('accepted', 'running')
-			AND j.pool_id = a.pool_id AND j.agent_id = a.agent_id)) THEN 1 ELSE 0 END) AS BIGINT), MAX(a.last_seen_at)
+			AND j.pool_id = a.pool_id AND j.agent_id = a.agent_id) OR EXISTS (SELECT 1 FROM policy_evaluations e WHERE e.org_id = p.org_id AND e.status IN ('accepted', 'running')
+			AND e.pool_id = a.pool_id AND e.agent_id = a.agent_id)) THEN 1 ELSE 0 END) AS BIGINT), MAX(a.last_seen_at)
 		FROM agent_pools p JOIN pool_agents a ON a.pool_id = p.id WHERE p.org_id = $1 GROUP BY a.pool_id`,
 		orgID, tx.Now(), silence)
 	if err != nil {
@@ -146,8 +147,9 @@ func (tx *Tx) Presences(orgID string, silence time.Duration) (map[string]Presenc
 	for _, p := range list {
 		out[p.PoolID] = p
 	}
-	active, err := database.Pairs[string, int64](tx.Tx, `SELECT pool_id, COUNT(*) FROM jobs
-		WHERE org_id = $1 AND status IN ('accepted', 'running') GROUP BY pool_id`, orgID)
+	active, err := database.Pairs[string, int64](tx.Tx, `SELECT n.pool_id, COUNT(*) FROM (
+		SELECT pool_id FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')
+		UNION ALL SELECT pool_id FROM policy_evaluations WHERE org_id = $1 AND status IN ('accepted', 'running')) n GROUP BY n.pool_id`, orgID)
 	if err != nil {
 		return nil, err
 	}

@@ -64,6 +64,7 @@ type Estate struct {
 	Tags         string    // in lower case for searches, without those that programs set
 	Owner        string    // value of the tag owner
 	Repository   string    // of the program, by its tags
+	Unevaluated  bool      // the last update ended without a required policy pack
 }
 
 var estates = database.NewTable[Estate]("estate e")

@@ -82,21 +82,23 @@ SELECT p.id, p.org_id, p.project, p.name, p.version, COALESCE(q.last_version, 0)
 		(SELECT COALESCE(o.value || '/', '') || t.value FROM stack_tags t LEFT JOIN stack_tags o ON o.stack_id = t.stack_id AND o.name = 'vcs:owner' AND o.value <> ''
 			WHERE t.stack_id = p.id AND t.name = 'vcs:repo' AND t.value <> ''),
 		(SELECT COALESCE(o.value || '/', '') || t.value FROM stack_tags t LEFT JOIN stack_tags o ON o.stack_id = t.stack_id AND o.name = 'gitHub:owner' AND o.value <> ''
-			WHERE t.stack_id = p.id AND t.name = 'gitHub:repo' AND t.value <> ''), '') AS repository
+			WHERE t.stack_id = p.id AND t.name = 'gitHub:repo' AND t.value <> ''), '') AS repository,
+	COALESCE((SELECT CASE WHEN updates.unevaluated NOT IN ('', 'null', '[]') THEN 1 ELSE 0 END FROM updates WHERE updates.stack_id = p.id AND updates.preview = 0
+		AND updates.kind = 'update' AND updates.finished_at > 0 ORDER BY updates.version DESC LIMIT 1), 0) AS unevaluated
 FROM picked p LEFT JOIN stack_queues q ON q.stack_id = p.id LEFT JOIN newest l ON l.stack_id = p.id AND l.n = 1
 	LEFT JOIN detections x ON x.stack_id = p.id AND x.n = 1 LEFT JOIN described g ON g.stack_id = p.id
 	LEFT JOIN lists e ON e.stack_id = p.id
 )
 INSERT INTO estate (stack_id, org_id, project, name, rank, changed_at, version, deployments, resources, held_by, active, queued, paused,
 	last_kind, last_deployment, last_version, last_result, last_by, last_who, last_message, last_started_at, last_ended_at,
-	drift, drift_at, drift_changes, runs, tags, owner, repository)
+	drift, drift_at, drift_changes, runs, tags, owner, repository, unevaluated)
 SELECT id, org_id, project, name,
 	CASE WHEN active_update <> '' OR active > 0 THEN 2 WHEN last_result IN ('failed', 'cancelled') THEN 0 WHEN drift = 'found' THEN 1
 		WHEN queued > 0 THEN 3 WHEN paused = 1 THEN 4 WHEN last_kind <> '' THEN 5 ELSE 6 END,
 	CASE WHEN last_ended_at > last_started_at THEN last_ended_at ELSE last_started_at END,
 	version, deployments, resource_count, active_update, active, queued, paused,
 	last_kind, last_deployment, last_version, last_result, last_by, last_who, last_message, last_started_at, last_ended_at,
-	drift, drift_at, drift_changes, runs, tags, owner, repository
+	drift, drift_at, drift_changes, runs, tags, owner, repository, unevaluated
 FROM facts WHERE id <> ''
 ON CONFLICT (stack_id) DO UPDATE SET org_id = excluded.org_id, project = excluded.project, name = excluded.name,
 	rank = excluded.rank, changed_at = excluded.changed_at, version = excluded.version,
@@ -104,7 +106,8 @@ ON CONFLICT (stack_id) DO UPDATE SET org_id = excluded.org_id, project = exclude
 	paused = excluded.paused, last_kind = excluded.last_kind, last_deployment = excluded.last_deployment, last_version = excluded.last_version,
 	last_result = excluded.last_result, last_by = excluded.last_by, last_who = excluded.last_who, last_message = excluded.last_message,
 	last_started_at = excluded.last_started_at, last_ended_at = excluded.last_ended_at, drift = excluded.drift, drift_at = excluded.drift_at,
-	drift_changes = excluded.drift_changes, runs = excluded.runs, tags = excluded.tags, owner = excluded.owner, repository = excluded.repository`
+	drift_changes = excluded.drift_changes, runs = excluded.runs, tags = excluded.tags, owner = excluded.owner, repository = excluded.repository,
+	unevaluated = excluded.unevaluated`
 
 // addEstate adds the rows of the stacks that exist, after what they need of earlier runs.
 func addEstate(ctx context.Context, tx *sql.Tx, postgres bool) error {
@@ -120,8 +123,9 @@ func addEstate(ctx context.Context, tx *sql.Tx, postgres bool) error {
 			return fmt.Errorf("marking deployments that found drift: %w", err)
 		}
 	}
-	// A later migration adds the column.
-	fill := strings.ReplaceAll(fillEstate(postgres, "WHERE id <> ''"), "updates.targeted", "0")
+	// Later migrations add these columns.
+	fill := strings.NewReplacer("updates.targeted", "0", "updates.unevaluated", "''", "repository, unevaluated", "repository",
+		",\n\tunevaluated = excluded.unevaluated", "").Replace(fillEstate(postgres, "WHERE id <> ''"))
 	if _, err := tx.ExecContext(ctx, fill); err != nil {
 		return fmt.Errorf("adding what lists show of stacks: %w", err)
 	}

@@ -102,12 +102,11 @@ func (tx *Tx) estateQuery(f EstateFilter) (*estateQuery, error) {
 		return q, err
 	}
 	if !all {
-		visible := f.Reach.where(arg)
+		visible := f.Reach.granted(f.OrgID, "e.stack_id", arg)
 		if visible == "" {
 			return q, nil
 		}
 		where = append(where, visible)
-		q.from += " JOIN live_stacks s ON s.id = e.stack_id JOIN organizations o ON o.id = s.org_id"
 	}
 	switch name, isTag := strings.CutPrefix(string(f.Group), string(GroupByTag)); {
 	case isTag:
@@ -176,6 +175,35 @@ func (tx *Tx) reachesAll(orgID string, r Reach) (bool, error) {
 	}
 	least, err := database.Scalar[int64](tx.Tx, "SELECT stack_permission FROM organizations WHERE id = $1", orgID)
 	return Permission(least) >= max(r.Least, ReadPermission), IgnoreMissing(err)
+}
+
+// visibleStacks returns the condition that the stack s belongs to an organization, and is one that a caller sees. It is ""
+// if the caller sees none.
+func (tx *Tx) visibleStacks(orgID string, r Reach, arg func(any) string) (string, error) {
+	where := "s.org_id = " + arg(orgID)
+	all, err := tx.reachesAll(orgID, r)
+	if err != nil {
+		return "", err
+	}
+	if all {
+		return where, nil
+	}
+	visible := r.granted(orgID, "s.id", arg)
+	if visible == "" {
+		return "", nil
+	}
+	return where + " AND " + visible, nil
+}
+
+// StackNames returns the names of up to limit stacks of an organization that r selects, as project/name, in their order.
+func (tx *Tx) StackNames(orgID string, r Reach, limit int) ([]string, error) {
+	var args []any
+	where, err := tx.visibleStacks(orgID, r, argumentsOf(&args))
+	if err != nil || where == "" {
+		return nil, err
+	}
+	return database.Scalars[string](tx.Tx, "SELECT s.project || '/' || s.name FROM live_stacks s WHERE "+where+
+		fmt.Sprintf(" ORDER BY s.project, s.name LIMIT %d", limit), args...)
 }
 
 // order returns the order of a list, in which the place of a stack's group is an expression.

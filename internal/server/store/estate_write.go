@@ -59,6 +59,9 @@ func (tx *Tx) updateFinished(u Update) error {
 			return err
 		}
 	}
+	if err := tx.evaluationChanged(u); err != nil {
+		return err
+	}
 	if u.Preview || u.DeploymentID != "" {
 		return nil
 	}

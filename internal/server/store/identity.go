@@ -16,6 +16,10 @@ type Organization struct {
 	PulumiVersion         string     // range for deployments whose settings name none; "" for any
 	StorageQuota          int64      // limit of what is stored, in bytes; 0 for the server's, [NoQuota] for none
 	DeploymentQuota       int64      // limit of claimed and running jobs; 0 for the server's
+	// ProjectReads reports whether updates of a stack may read the outputs of the other stacks of its project.
+	ProjectReads bool
+	// EnvironmentPermission is the permission of members on every environment of the organization.
+	EnvironmentPermission EnvironmentPermission
 }
 
 // NoQuota is the storage quota of organizations that may store any amount.
@@ -216,13 +220,14 @@ func (tx *Tx) DemoteOthers(orgID, userID, from, to string) error {
 const withDeleted = "(SELECT id FROM live_stacks WHERE org_id = $1 UNION ALL SELECT stack_id FROM deleted_stacks WHERE org_id = $1)"
 
 // DeleteMember removes a user from an organization and its teams, together with the user's
-// permissions on its stacks, also as their creator, and the user's exchanged tokens for it. A user
+// permissions on its stacks and environments, also as their creator, and the user's exchanged tokens for it. A user
 // who belongs to no other organization is signed out.
 func (tx *Tx) DeleteMember(orgID, userID string) error {
 	for _, query := range []string{
 		"DELETE FROM team_members WHERE user_id = $2 AND team_id IN (SELECT id FROM teams WHERE org_id = $1)",
 		"DELETE FROM collaborators WHERE user_id = $2 AND stack_id IN " + withDeleted,
 		"UPDATE stacks SET created_by = '' WHERE created_by = $2 AND id IN " + withDeleted,
+		"UPDATE environments SET created_by = '' WHERE created_by = $2 AND org_id = $1",
 		"DELETE FROM tokens WHERE user_id = $2 AND org_id = $1 AND kind = 'personal'",
 	} {
 		if _, err := tx.Exec(query, orgID, userID); err != nil {
@@ -240,6 +245,11 @@ func (tx *Tx) DeleteMember(orgID, userID string) error {
 // SetStackPermission sets the permission of an organization's members on all its stacks.
 func (tx *Tx) SetStackPermission(orgID string, p Permission) error {
 	return organizations.Update(tx.Tx, Organization{ID: orgID, StackPermission: p}, "stack_permission")
+}
+
+// SetProjectReads sets whether updates of a stack may read the outputs of the other stacks of its project.
+func (tx *Tx) SetProjectReads(orgID string, may bool) error {
+	return organizations.Update(tx.Tx, Organization{ID: orgID, ProjectReads: may}, "project_reads")
 }
 
 // SetQuotas sets the limits of an organization.
@@ -262,6 +272,11 @@ func (tx *Tx) InsertToken(t Token) error { return tokens.Insert(tx.Tx, t) }
 
 // TokenByID returns a token by its id.
 func (tx *Tx) TokenByID(id string) (Token, error) { return tokens.One(tx.Tx, "WHERE id = $1", id) }
+
+// TokenOfJob returns the newest token of a kind that a job has.
+func (tx *Tx) TokenOfJob(jobID string, kind TokenKind) (Token, error) {
+	return tokens.One(tx.Tx, "WHERE job_id = $1 AND kind = $2 ORDER BY created_at DESC, id LIMIT 1", jobID, kind)
+}
 
 // Credential is a token with what it refers to. The objects to which it does not refer, or which no
 // longer exist, are zero.
@@ -329,7 +344,8 @@ func (tx *Tx) PollState(tokenID, poolID, agentID, pollID string) (PollState, err
 		p.Repeated, p.Drained, p.Now = repeated > 0, drained > 0, tx.NowFrom(now)
 		return p, err
 	}, `SELECT t.expires_at,
-			(SELECT COUNT(*) FROM jobs WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted'),
+			(SELECT COUNT(*) FROM jobs WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted')
+			+ (SELECT COUNT(*) FROM policy_evaluations WHERE poll_id = $3 AND poll_id <> '' AND pool_id = $2 AND status = 'accepted'),
 			(SELECT COUNT(*) FROM drained_agents WHERE pool_id = $2 AND agent_id = $4), `+tx.NowExpression()+`
 		FROM tokens t WHERE t.id = $1`, tokenID, poolID, pollID, agentID)
 }

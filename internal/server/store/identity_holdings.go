@@ -16,6 +16,7 @@ const (
 	HeldSchedule    HoldingKind = "schedule"    // which acts on behalf of the user
 	HeldWebhook     HoldingKind = "webhook"     // which acts on behalf of the user
 	HeldIntegration HoldingKind = "integration" // which the user has created
+	HeldEnvironment HoldingKind = "environment" // whose owner the user is
 	HeldToken       HoldingKind = "token"       // of an organization, team or pool, which the user has created
 )
 
@@ -40,8 +41,11 @@ const held = `SELECT 'stack' AS kind, s.id AS id, s.org_id AS org_id, s.project 
 		FROM live_stacks s WHERE s.created_by = $1
 	UNION ALL SELECT 'schedule', c.id, s.org_id, s.project || '/' || s.name, s.id
 		FROM schedules c JOIN live_stacks s ON s.id = c.stack_id WHERE c.actor IN ($2, $3) AND c.fired = 0
-	UNION ALL SELECT 'webhook', h.id, h.org_id, h.name, h.stack_id FROM webhooks h WHERE h.actor IN ($2, $3)
+	UNION ALL SELECT 'webhook', h.id, h.org_id, h.name,
+		CASE WHEN h.id IN (SELECT w.hook_id FROM environment_webhooks w) THEN '' ELSE h.stack_id END FROM webhooks h WHERE h.actor IN ($2, $3)
 	UNION ALL SELECT 'integration', i.id, i.org_id, i.provider || '/' || i.name, '' FROM vcs_integrations i WHERE i.created_by = $1
+	UNION ALL SELECT 'environment', e.id, e.org_id, e.project || '/' || e.name, '' FROM environments e
+		JOIN organizations o ON o.id = e.org_id AND o.deleted_at = 0 WHERE e.created_by = $1
 	UNION ALL SELECT 'token', t.id, t.org_id, CASE WHEN t.name <> '' THEN t.name ELSE t.description END, ''
 		FROM tokens t WHERE t.created_by = $1 AND t.kind IN ('org', 'team', 'pool') AND t.issuer_id = ''`
 
@@ -82,6 +86,7 @@ func (tx *Tx) HandOver(from, to Holder) error {
 		"UPDATE stacks SET created_by = '' WHERE created_by = $2 AND id IN " + foreign,
 		"UPDATE stacks SET created_by = $1 WHERE created_by = $2",
 		"UPDATE vcs_integrations SET created_by = $1 WHERE created_by = $2",
+		"UPDATE environments SET created_by = $1 WHERE created_by = $2",
 		"UPDATE tokens SET created_by = $1 WHERE created_by = $2 AND kind IN ('org', 'team', 'pool') AND issuer_id = ''",
 	} {
 		if _, err := tx.Exec(query, to.UserID, from.UserID); err != nil {

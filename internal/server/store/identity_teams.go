@@ -198,13 +198,16 @@ type Reach struct {
 	// caller created, and stacks on which the caller has a permission.
 	Granted                 []string
 	Creator, UserID, TeamID string
+	// One are the ids of the organizations of which the caller sees only the stack StackID, if that belongs to them.
+	One     []string
+	StackID string
 	// Least is the least permission that the caller must have on a stack; 0 is [ReadPermission].
 	Least Permission
 }
 
 // organizations returns the ids of the organizations whose stacks the caller might see, in order.
 func (r Reach) organizations() []string {
-	ids := slices.Concat(r.All, r.ByDefault, r.Granted)
+	ids := slices.Concat(r.All, r.ByDefault, r.Granted, r.One)
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
@@ -252,6 +255,30 @@ func (r Reach) where(arg func(any) string) string {
 			OR s.id IN (SELECT stack_id FROM collaborators WHERE user_id = `+user+fmt.Sprintf(" AND permission >= %d", least)+`)
 			OR s.id IN (SELECT stack_id FROM team_stacks WHERE `+fmt.Sprintf("permission >= %d", least)+" AND (team_id = "+arg(r.TeamID)+`
 				OR team_id IN (SELECT team_id FROM team_members WHERE user_id = `+user+`))))`)
+	}
+	if len(r.One) > 0 {
+		sees = append(sees, in(r.One)+" AND s.id = "+arg(r.StackID))
+	}
+	if len(sees) == 0 {
+		return ""
+	}
+	return "(" + strings.Join(sees, " OR ") + ")"
+}
+
+// granted returns the condition that a column has the id of a stack on which the caller has permissions that do not come
+// from the organization. The organization is that of the rows. It is "" if the caller can have none.
+func (r Reach) granted(orgID, column string, arg func(any) string) string {
+	var sees []string
+	if slices.Contains(r.One, orgID) {
+		sees = append(sees, column+" = "+arg(r.StackID))
+	}
+	if slices.Contains(r.ByDefault, orgID) || slices.Contains(r.Granted, orgID) {
+		user, least := arg(r.UserID), fmt.Sprintf("permission >= %d", max(r.Least, ReadPermission))
+		sees = append(sees,
+			column+" IN (SELECT id FROM live_stacks WHERE created_by <> '' AND created_by = "+arg(r.Creator)+" AND org_id = "+arg(orgID)+")",
+			column+" IN (SELECT stack_id FROM collaborators WHERE user_id = "+user+" AND "+least+")",
+			column+" IN (SELECT stack_id FROM team_stacks WHERE "+least+" AND (team_id = "+arg(r.TeamID)+`
+				OR team_id IN (SELECT team_id FROM team_members WHERE user_id = `+user+")))")
 	}
 	if len(sees) == 0 {
 		return ""

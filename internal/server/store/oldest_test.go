@@ -49,9 +49,9 @@ func renameBeats(ctx context.Context, tx *sql.Tx, _ bool) error {
 // The migrations of later releases. The first adds what replaces an old part; the second says that programs
 // must know it; the third removes the old part.
 var (
-	expand   = map[string]string{"0910_expand.sql": "CREATE TABLE later (id BIGINT)"}
-	exclude  = map[string]string{"0920_exclude.sql": "INSERT INTO oldest_programs (migration, release) VALUES (910, 'v7.1.0')"}
-	contract = map[string]string{"0930_contract.sql": "DROP TABLE used_challenges"}
+	expand   = map[string]string{"9910_expand.sql": "CREATE TABLE later (id BIGINT)"}
+	exclude  = map[string]string{"9920_exclude.sql": "INSERT INTO oldest_programs (migration, release) VALUES (9910, 'v7.1.0')"}
+	contract = map[string]string{"9930_contract.sql": "DROP TABLE used_challenges"}
 )
 
 func all(parts ...map[string]string) map[string]string {
@@ -103,7 +103,7 @@ func TestDowngrade(t *testing.T) {
 		}
 		must.OK(t, between.Close())
 		// A program of another branch knows neither all migrations nor the newest.
-		if _, err := openRelease(t, dsn, map[string]string{"0915_branch.sql": "CREATE TABLE branch (id BIGINT)", "0910_expand.sql": "SELECT 1"}); err == nil || !strings.Contains(err.Error(), "another workflow-server") {
+		if _, err := openRelease(t, dsn, map[string]string{"9915_branch.sql": "CREATE TABLE branch (id BIGINT)", "9910_expand.sql": "SELECT 1"}); err == nil || !strings.Contains(err.Error(), "another workflow-server") {
 			t.Errorf("a program of another branch: %v", err)
 		}
 	})
@@ -137,14 +137,14 @@ func TestContractionWaits(t *testing.T) {
 	o := release(t, expand)
 	o.Timeouts.Older = pause
 	var excluded time.Time
-	o.Steps[920] = func(ctx context.Context, tx *sql.Tx, _ bool) error {
+	o.Steps[9920] = func(ctx context.Context, tx *sql.Tx, _ bool) error {
 		excluded = time.Now()
-		_, err := tx.ExecContext(ctx, exclude["0920_exclude.sql"])
+		_, err := tx.ExecContext(ctx, exclude["9920_exclude.sql"])
 		return err
 	}
 	var contracted time.Time
 	var known error
-	o.Steps[930] = func(ctx context.Context, _ *sql.Tx, _ bool) error {
+	o.Steps[9930] = func(ctx context.Context, _ *sql.Tx, _ bool) error {
 		contracted, known = time.Now(), older.CheckProgram(ctx)
 		return nil
 	}

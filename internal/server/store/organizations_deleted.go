@@ -17,6 +17,7 @@ type OrganizationContent struct {
 	// Agents are those of its pools that are online.
 	Agents                          int64
 	Webhooks, Integrations, Issuers int64
+	PolicyPacks, Environments       int64
 	// StoredBytes is what the last measurement found.
 	StoredBytes int64
 	// Queued are waiting jobs. Active are claimed and running jobs, and Updating running updates and previews of the
@@ -32,7 +33,7 @@ const stacksOfOrg = "SELECT id FROM live_stacks WHERE org_id = $1 UNION ALL SELE
 func (tx *Tx) OrganizationContent(orgID string, online time.Time) (OrganizationContent, error) {
 	return database.One(tx.Tx, func(scan database.Scan) (c OrganizationContent, err error) {
 		err = scan(&c.Members, &c.Teams, &c.Tokens, &c.Stacks, &c.DeletedStacks, &c.Resources, &c.Updates, &c.Deployments, &c.Schedules, &c.Pools, &c.Agents,
-			&c.Webhooks, &c.Integrations, &c.Issuers, &c.StoredBytes, &c.Queued, &c.Active, &c.Updating)
+			&c.Webhooks, &c.Integrations, &c.Issuers, &c.PolicyPacks, &c.Environments, &c.StoredBytes, &c.Queued, &c.Active, &c.Updating)
 		return c, err
 	}, `SELECT
 		(SELECT COUNT(*) FROM members WHERE org_id = $1),
@@ -49,6 +50,8 @@ func (tx *Tx) OrganizationContent(orgID string, online time.Time) (OrganizationC
 		(SELECT COUNT(*) FROM webhooks WHERE org_id = $1),
 		(SELECT COUNT(*) FROM vcs_integrations WHERE org_id = $1),
 		(SELECT COUNT(*) FROM oidc_issuers WHERE org_id = $1),
+		(SELECT COUNT(*) FROM policy_packs p WHERE p.org_id = $1 AND EXISTS (SELECT 1 FROM policy_pack_versions v WHERE v.pack_id = p.id AND v.status = 'complete')),
+		(SELECT COUNT(*) FROM environments WHERE org_id = $1),
 		(SELECT CAST(COALESCE(SUM(measured + imported), 0) AS BIGINT) FROM organization_storage WHERE org_id = $1),
 		(SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status = 'not-started'),
 		(SELECT COUNT(*) FROM jobs WHERE org_id = $1 AND status IN ('accepted', 'running')),
@@ -97,12 +100,14 @@ func (tx *Tx) clearOrganization(id string) error {
 		"schedules WHERE stack_id IN (" + stacksOfOrg + ")",
 		"review_stacks WHERE org_id = $1",
 		"vcs_integrations WHERE org_id = $1",
+		"environment_webhooks WHERE hook_id IN (SELECT id FROM webhooks WHERE org_id = $1)",
 		"webhooks WHERE org_id = $1",
 		"webhook_events WHERE org_id = $1",
 		"oidc_issuers WHERE org_id = $1",
 		"jobs WHERE org_id = $1 AND status = 'not-started'",
 		"agent_pools WHERE org_id = $1",
 		"org_queues WHERE org_id = $1",
+		"policy_groups WHERE org_id = $1",
 	} {
 		if _, err := tx.Exec("DELETE FROM "+rows, id); err != nil {
 			return err
@@ -130,6 +135,38 @@ func (tx *Tx) RemoveStack(id string) error {
 // JobsOfOrganization returns the ids of up to limit jobs of a deleted organization.
 func (tx *Tx) JobsOfOrganization(orgID string, limit int) ([]string, error) {
 	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM jobs WHERE org_id = $1 ORDER BY id LIMIT %d", limit), orgID)
+}
+
+// PacksOfOrganization returns the ids of up to limit policy packs of a deleted organization.
+func (tx *Tx) PacksOfOrganization(orgID string, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM policy_packs WHERE org_id = $1 ORDER BY id LIMIT %d", limit), orgID)
+}
+
+// BlobsOfPack returns the keys of a policy pack's archives.
+func (tx *Tx) BlobsOfPack(packID string) ([]string, error) {
+	return database.Scalars[string](tx.Tx, "SELECT blob FROM policy_pack_versions WHERE pack_id = $1 AND blob <> ''", packID)
+}
+
+// PurgePolicyPack removes a policy pack, whose archives the caller has removed.
+func (tx *Tx) PurgePolicyPack(id string) error {
+	_, err := tx.Exec("DELETE FROM policy_packs WHERE id = $1", id)
+	return err
+}
+
+// EnvironmentsOfOrganization returns the ids of up to limit environments of a deleted organization.
+func (tx *Tx) EnvironmentsOfOrganization(orgID string, limit int) ([]string, error) {
+	return database.Scalars[string](tx.Tx, fmt.Sprintf("SELECT id FROM environments WHERE org_id = $1 ORDER BY id LIMIT %d", limit), orgID)
+}
+
+// PurgeEnvironment removes up to limit revisions of an environment of a deleted organization. done reports whether the
+// environment itself is removed.
+func (tx *Tx) PurgeEnvironment(id string, limit int) (done bool, err error) {
+	n, err := tx.Exec(fmt.Sprintf("DELETE FROM environment_revisions WHERE environment_id = $1 AND number IN (SELECT number FROM environment_revisions WHERE environment_id = $1 LIMIT %d)", limit), id)
+	if err != nil || n >= int64(limit) {
+		return false, err
+	}
+	_, err = tx.Exec("DELETE FROM environments WHERE id = $1", id)
+	return err == nil, err
 }
 
 // PurgeJobs removes jobs, whose logs the caller has removed, with their deployments.

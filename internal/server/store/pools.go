@@ -57,18 +57,20 @@ type PoolUse struct {
 	Deleted  int64 // deleted stacks whose settings name the pool, and which can be restored
 	Queued   int64 // queued deployments that request the pool by name
 	Active   int64 // deployments that run on the pool
+	Groups   int64 // policy groups whose evaluations run on the pool
 }
 
 // PoolUse returns the number of a pool's dependents.
 func (tx *Tx) PoolUse(id string) (PoolUse, error) {
 	return database.One(tx.Tx, func(scan database.Scan) (u PoolUse, err error) {
-		err = scan(&u.Settings, &u.Deleted, &u.Queued, &u.Active)
+		err = scan(&u.Settings, &u.Deleted, &u.Queued, &u.Active, &u.Groups)
 		return u, err
 	}, `SELECT
 		(SELECT COUNT(*) FROM deployment_settings d JOIN live_stacks s ON s.id = d.stack_id WHERE d.pool_id = $1),
 		(SELECT COUNT(*) FROM deployment_settings d JOIN deleted_stacks x ON x.stack_id = d.stack_id WHERE d.pool_id = $1 AND x.purged = 0),
 		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status = 'not-started'),
-		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status IN ('accepted', 'running'))`, id)
+		(SELECT COUNT(*) FROM jobs WHERE pool_id = $1 AND status IN ('accepted', 'running')),
+		(SELECT COUNT(*) FROM policy_groups WHERE pool_id = $1)`, id)
 }
 
 // OrgQueue holds an organization's settings for all its queues.

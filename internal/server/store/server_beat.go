@@ -101,10 +101,12 @@ func (tx *Tx) shiftTimes(away, step time.Duration, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(`UPDATE jobs SET last_seen_at = CASE WHEN last_seen_at + $1 > $2 THEN $2 ELSE last_seen_at + $1 END
-		WHERE status IN ('accepted', 'running')`, away+step, now)
-	if err != nil {
-		return err
+	for _, table := range []string{"jobs", "policy_evaluations"} {
+		_, err = tx.Exec("UPDATE "+table+` SET last_seen_at = CASE WHEN last_seen_at + $1 > $2 THEN $2 ELSE last_seen_at + $1 END
+			WHERE status IN ('accepted', 'running')`, away+step, now)
+		if err != nil {
+			return err
+		}
 	}
 	_, err = tx.Exec("UPDATE signing_keys SET use_from = use_from + $1 WHERE use_from > $2", away+step, now.Add(-away-step))
 	if err != nil || step == 0 {

@@ -64,6 +64,11 @@ func (tx *Tx) StackID(orgID, project, name string) (string, error) {
 	return database.Scalar[string](tx.Tx, "SELECT id FROM live_stacks WHERE org_id = $1 AND project = $2 AND name = $3", orgID, project, name)
 }
 
+// StacksNamed returns up to limit stacks of an organization with a name, by project.
+func (tx *Tx) StacksNamed(orgID, name string, limit int) ([]Stack, error) {
+	return stacks.All(tx.Tx, fmt.Sprintf("WHERE s.org_id = $1 AND s.name = $2 ORDER BY s.project LIMIT %d", limit), orgID, name)
+}
+
 // StackFor returns a stack by its names, with the highest permission on it that a user or a team has
 // been granted; see [Tx.Granted]. It runs one statement.
 func (tx *Tx) StackFor(org, project, name, userID, teamID string) (Stack, Permission, error) {
@@ -125,7 +130,6 @@ func (tx *Tx) CountStacks(reach Reach) (int64, error) {
 // StackFilter selects stacks. An empty field selects all.
 type StackFilter struct {
 	Reach    Reach
-	StackID  string
 	Project  string
 	TagName  string
 	TagValue string
@@ -166,9 +170,6 @@ func (tx *Tx) stacksOf(org string, f StackFilter, limit int) ([]Stack, error) {
 	var args []any
 	arg := argumentsOf(&args)
 	where := []string{"s.org_id = " + arg(org), f.Reach.where(arg)}
-	if f.StackID != "" {
-		where = append(where, "s.id = "+arg(f.StackID))
-	}
 	if f.Project != "" {
 		where = append(where, "s.project = "+arg(f.Project))
 	}
@@ -202,6 +203,22 @@ func (tx *Tx) stacksOf(org string, f StackFilter, limit int) ([]Stack, error) {
 // StackTags returns the tags of a stack.
 func (tx *Tx) StackTags(stackID string) (map[string]string, error) {
 	return database.Pairs[string, string](tx.Tx, "SELECT name, value FROM stack_tags WHERE stack_id = $1", stackID)
+}
+
+// TagsOfStacks returns the tags of stacks, by the id of the stack.
+func (tx *Tx) TagsOfStacks(stackIDs []string) (map[string]map[string]string, error) {
+	where, args := among("stack_id", stackIDs, nil)
+	out := map[string]map[string]string{}
+	_, err := database.Collect(tx.Tx, func(scan database.Scan) (tag [3]string, err error) {
+		if err = scan(&tag[0], &tag[1], &tag[2]); err == nil {
+			if out[tag[0]] == nil {
+				out[tag[0]] = map[string]string{}
+			}
+			out[tag[0]][tag[1]] = tag[2]
+		}
+		return tag, err
+	}, "SELECT stack_id, name, value FROM stack_tags WHERE "+where, args...)
+	return out, err
 }
 
 // SetStackTags replaces all tags of a stack.

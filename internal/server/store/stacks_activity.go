@@ -98,6 +98,12 @@ func (tx *Tx) Activity(f ActivityFilter) ([]Activity, error) {
 	), args...)
 }
 
+// CountActivity returns the number of a stack's entries, up to a limit.
+func (tx *Tx) CountActivity(stackID string, limit int) (int64, error) {
+	half := func(query string) string { return fmt.Sprintf("SELECT * FROM (%s LIMIT %d) half", query, limit) }
+	return database.Scalar[int64](tx.Tx, fmt.Sprintf("SELECT COUNT(*) FROM (%s UNION ALL %s LIMIT %d) activity", half(activeDeployments), half(activeUpdates), limit), stackID)
+}
+
 // UpdatesByID returns updates by their ids, in any order.
 func (tx *Tx) UpdatesByID(ids []string) ([]Update, error) {
 	where, args := among("id", ids, nil)

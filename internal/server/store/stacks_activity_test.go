@@ -87,6 +87,11 @@ func TestActivityPages(t *testing.T) {
 		if !slices.Equal(older, all[4:]) {
 			t.Errorf("the activity up to a time is %v, want %v", older, all[4:])
 		}
+		for limit, want := range map[int]int64{100: 24, 24: 24, 5: 5} {
+			if n, err := store.Read(t.Context(), db, func(tx *store.Tx) (int64, error) { return tx.CountActivity("a", limit) }); err != nil || n != want {
+				t.Errorf("up to %d entries are counted as %d, %v; want %d", limit, n, err, want)
+			}
+		}
 		n, at, err := count(t, db)
 		if err != nil || n != 24 || !at.Equal(newest.CreatedAt) {
 			t.Errorf("NewestActivity = %d, %v, %v; want 24, %v", n, at, err, newest.CreatedAt)

@@ -57,7 +57,7 @@ func TestListOfFewDeletedStacks(t *testing.T) {
 					t.Errorf("the plan has %q:\n%s", whole, text)
 				}
 			}
-			if !strings.Contains(text, "deleted_stacks_by_creator") {
+			if !strings.Contains(text, "stacks_by_creator") {
 				t.Errorf("the plan does not use the index of creators:\n%s", text)
 			}
 			return nil

@@ -52,15 +52,15 @@ func (tx *Tx) KeepReferences(stackID, state string) error {
 	return err
 }
 
-// UpstreamStacks returns the existing stacks that a stack references and that f selects by Reach
-// and StackID, ordered by name.
+// UpstreamStacks returns the existing stacks that a stack references and that f selects by Reach,
+// ordered by name.
 func (tx *Tx) UpstreamStacks(st Stack, f StackFilter) ([]Stack, error) {
 	return tx.relatedStacks("JOIN stack_references r ON s.org_id = "+named("r.org")+" AND r.project = s.project AND r.name = s.name WHERE r.stack_id = $1",
 		f, st.ID)
 }
 
-// DownstreamStacks returns the stacks that reference a stack and that f selects by Reach and
-// StackID, ordered by name.
+// DownstreamStacks returns the stacks that reference a stack and that f selects by Reach, ordered by
+// name.
 func (tx *Tx) DownstreamStacks(st Stack, f StackFilter) ([]Stack, error) {
 	return tx.relatedStacks(`JOIN stack_references r ON r.stack_id = s.id
 		WHERE r.org IN (SELECT name FROM organizations WHERE id = $1 UNION ALL SELECT name FROM former_names WHERE org_id = $1)
@@ -72,11 +72,11 @@ func (tx *Tx) relatedStacks(join string, f StackFilter, args ...any) ([]Stack, e
 	if visible == "" {
 		return nil, nil
 	}
-	if f.StackID != "" {
-		args = append(args, f.StackID)
-		visible += fmt.Sprintf(" AND s.id = $%d", len(args))
+	rest := join + " AND " + visible + " ORDER BY o.name, s.project, s.name"
+	if f.Limit > 0 {
+		rest += fmt.Sprintf(" LIMIT %d", f.Limit)
 	}
-	return tx.stacksWithoutConfig(join+" AND "+visible+" ORDER BY o.name, s.project, s.name", args...)
+	return tx.stacksWithoutConfig(rest, args...)
 }
 
 // stacksWithoutConfig returns the stacks of a query, without their configurations, which can be

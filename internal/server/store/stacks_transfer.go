@@ -1,6 +1,10 @@
 package store
 
-import "workflowagent/internal/server/store/database"
+import (
+	"time"
+
+	"workflowagent/internal/server/store/database"
+)
 
 // holds are the rows that bind a stack to its organization, with the reason for people.
 var holds = []struct{ rows, reason string }{
@@ -17,6 +21,7 @@ var holds = []struct{ rows, reason string }{
 		"review_stacks WHERE (stack_id = $1 OR template_id = $1) AND orphan = 0",
 		"is the stack of a pull request, or the template of one; close the pull requests and wait until their stacks are removed",
 	},
+	{"managed_environments WHERE stack_id = $1", "manages an environment of its organization (pulumi stack init --esc-config)"},
 	{"webhooks WHERE stack_id = $1", "has webhooks; remove them, and create them again after the transfer"},
 }
 
@@ -36,9 +41,10 @@ func (tx *Tx) HeldInOrganization(stackID string) (string, error) {
 }
 
 // MoveStack moves a stack and its deployments to another organization, or returns [ErrConflict] if
-// its name is taken there. It removes the permissions of teams, and those of users who are not
-// members of the new organization. The stack's resources leave the old organization; the caller
-// records them for the new one with [Tx.UpdateStack].
+// its name is taken there. It removes the permissions of teams, those of users who are not members
+// of the new organization, all grants of the stack and to it, and what belongs to the policy packs and
+// environments of the old organization. The stack's resources leave the old organization; the caller records them for
+// the new one with [Tx.UpdateStack].
 func (tx *Tx) MoveStack(stackID, orgID string) error {
 	if err := tx.recordResources("id", stackID, 0); err != nil {
 		return err
@@ -56,13 +62,42 @@ func (tx *Tx) MoveStack(stackID, orgID string) error {
 		"UPDATE updates SET listed_in = $2 WHERE stack_id = $1 AND listed_in <> ''",
 		"DELETE FROM team_stacks WHERE stack_id = $1 AND team_id NOT IN (SELECT id FROM teams WHERE org_id = $2)",
 		"DELETE FROM collaborators WHERE stack_id = $1 AND user_id NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
+		"DELETE FROM policy_group_stacks WHERE stack_id = $1 AND group_id NOT IN (SELECT id FROM policy_groups WHERE org_id = $2)",
 		"DELETE FROM stars WHERE stack_id = $1 AND user_id NOT IN (SELECT user_id FROM members WHERE org_id = $2)",
 	} {
 		if _, err := tx.Exec(change, stackID, orgID); err != nil {
 			return err
 		}
 	}
+	for _, table := range []string{"policy_issues", "policy_standings", "policy_exception_stacks", "stack_environments"} { // of the old organization
+		if _, err := tx.Exec("DELETE FROM "+table+" WHERE stack_id = $1", stackID); err != nil {
+			return err
+		}
+	}
+	if err := tx.ClearGrants(stackID); err != nil {
+		return err
+	}
+	if err := tx.endEvaluations(stackID, orgID); err != nil {
+		return err
+	}
 	// The stack can return, and must not find what it had kept before.
 	_, err := tx.Exec("UPDATE stack_queues SET cache_generation = cache_generation + 1 WHERE stack_id = $1", stackID)
+	return err
+}
+
+// endEvaluations ends the evaluations of a stack in other organizations than its own. Their rows remain until their logs are
+// removed. The calls of a runner that still works on one fail.
+func (tx *Tx) endEvaluations(stackID, orgID string) error {
+	_, err := tx.Exec(`UPDATE policy_evaluations SET status = CASE status WHEN 'not-started' THEN 'skipped' ELSE 'failed' END,
+		reason = 'cancelled', message = 'The stack was moved to another organization.', ended_at = $3, modified_at = $3
+		WHERE stack_id = $1 AND org_id <> $2 AND ended_at = 0`, stackID, orgID, tx.Now())
+	if err != nil {
+		return err
+	}
+	const ofEvaluations = "stack_id = $1 AND org_id <> $2 AND job_id <> '' AND deployment_id = ''"
+	if _, err := tx.Exec("DELETE FROM tokens WHERE "+ofEvaluations+" AND kind = 'job'", stackID, orgID); err != nil {
+		return err
+	}
+	_, err = tx.Exec("UPDATE tokens SET expires_at = $3 WHERE "+ofEvaluations+" AND kind = 'runner' AND expires_at = 0", stackID, orgID, tx.Now().Add(time.Hour))
 	return err
 }

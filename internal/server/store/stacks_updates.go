@@ -40,7 +40,9 @@ type Update struct {
 	TokenID            string // organization or team token that created the update; "" for other callers
 	Message            string // what the client says about it, in one line and cut off
 	Targeted           bool   // the client has named the only resources to work on, or some to leave out
-	OrgID              string `db:"-" read:"(SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)"` // of the stack
+	// Unevaluated are the names of the required policy packs without which the update ended.
+	Unevaluated []string
+	OrgID       string `db:"-" read:"(SELECT k.org_id FROM stack_owners k WHERE k.id = updates.stack_id)"` // of the stack
 }
 
 var updates = database.NewTable[Update]("updates")
@@ -110,7 +112,7 @@ func (tx *Tx) SetResourceChanges(id, changes string) error {
 
 // FinishUpdate writes the fields of an update that change when it ends.
 func (tx *Tx) FinishUpdate(u Update) error {
-	if err := updates.Update(tx.Tx, u, "status", "reason", "finished_at", "state_blob", "state_schema", "resource_count"); err != nil {
+	if err := updates.Update(tx.Tx, u, "status", "reason", "finished_at", "state_blob", "state_schema", "resource_count", "unevaluated"); err != nil {
 		return err
 	}
 	return tx.updateFinished(u)

@@ -8,8 +8,8 @@ import (
 )
 
 // LongText is the size in bytes above which the program of an update, the configuration of a deployment,
-// and settings count as storage. Shorter ones are history, like the rows that contain them. Queries and
-// partial indexes repeat the number.
+// settings, exceptions from policies and definitions of environments count as storage. Shorter ones are
+// history, like the rows that contain them. Queries and partial indexes repeat the number.
 const LongText = 4096
 
 // Storage is what an organization stores, in bytes.
@@ -51,6 +51,7 @@ func (tx *Tx) MeasureStorage() ([]Storage, error) {
 				JOIN states s ON s.state_key = b.state_key JOIN stack_owners k ON k.id = s.stack_id
 			UNION ALL SELECT k.org_id, u.event_bytes FROM updates u JOIN stack_owners k ON k.id = u.stack_id WHERE u.event_bytes > 0
 			UNION ALL SELECT j.org_id, j.log_bytes FROM jobs j WHERE j.log_bytes > 0
+			UNION ALL SELECT n.org_id, n.stored_bytes FROM policy_evaluations n WHERE n.stored_bytes > 0
 			UNION ALL SELECT k.org_id, octet_length(u.program) FROM updates u JOIN stack_owners k ON k.id = u.stack_id WHERE octet_length(u.program) > 4096
 			UNION ALL SELECT d.org_id, octet_length(d.configuration) FROM deployments d WHERE octet_length(d.configuration) > 4096
 			UNION ALL SELECT k.org_id, octet_length(s.document) FROM deployment_settings s JOIN stack_owners k ON k.id = s.stack_id
@@ -58,6 +59,14 @@ func (tx *Tx) MeasureStorage() ([]Storage, error) {
 			UNION ALL SELECT k.org_id, octet_length(c.request) FROM schedules c JOIN stack_owners k ON k.id = c.stack_id WHERE octet_length(c.request) > 4096
 			UNION ALL SELECT k.org_id, octet_length(s.config) FROM stacks s JOIN stack_owners k ON k.id = s.id WHERE octet_length(s.config) > 4096
 			UNION ALL SELECT k.org_id, octet_length(a.document) FROM stack_annotations a JOIN stack_owners k ON k.id = a.stack_id
+			UNION ALL SELECT p.org_id, v.size + octet_length(v.policies) + octet_length(v.details)
+				FROM policy_pack_versions v JOIN policy_packs p ON p.id = v.pack_id
+			UNION ALL SELECT e.org_id, octet_length(r.definition) FROM environment_revisions r JOIN environments e ON e.id = r.environment_id
+				WHERE octet_length(r.definition) > 4096
+			UNION ALL SELECT s.org_id, octet_length(s.sealed) FROM environment_sessions s
+			UNION ALL SELECT e.org_id, octet_length(d.definition) FROM environment_drafts d JOIN environments e ON e.id = d.environment_id
+				WHERE octet_length(d.definition) > 4096
+			UNION ALL SELECT x.org_id, octet_length(x.entries) FROM policy_exceptions x WHERE octet_length(x.entries) > 4096
 			UNION ALL SELECT e.org_id, octet_length(e.payload) FROM webhook_events e WHERE e.created_at >= 0
 			UNION ALL SELECT h.org_id, octet_length(d.request_headers) + octet_length(d.response_headers) + octet_length(d.response_body)
 				FROM webhook_deliveries d JOIN webhooks h ON h.id = d.hook_id WHERE d.created_at >= 0
@@ -101,10 +110,12 @@ func (tx *Tx) UnmeasuredEvents(before time.Time, limit int) ([]Unmeasured, error
 		WHERE u.event_bytes < 0 AND u.finished_at > 0 AND u.finished_at < $1 ORDER BY u.finished_at`, limit, before)
 }
 
-// EventBytes returns the stored bytes of an update's events.
+// EventBytes returns the stored bytes of an update's events, and of what policy packs found in them.
 func (tx *Tx) EventBytes(updateID string) (int64, error) {
-	return database.Scalar[int64](tx.Tx, `SELECT CAST(COALESCE(SUM(octet_length(packed) + octet_length(body)), 0) AS BIGINT)
-		FROM engine_events WHERE update_id = $1`, updateID)
+	return database.Scalar[int64](tx.Tx, `SELECT CAST(
+		(SELECT COALESCE(SUM(octet_length(packed) + octet_length(body)), 0) FROM engine_events WHERE update_id = $1)
+		+ (SELECT COALESCE(SUM(octet_length(levels) + octet_length(counts) + octet_length(covered)), 0) FROM policy_runs WHERE update_id = $1)
+		+ (SELECT COALESCE(SUM(octet_length(urn) + octet_length(message)), 0) FROM policy_violations WHERE update_id = $1) AS BIGINT)`, updateID)
 }
 
 // SetEventBytes records the size of an update's events.
@@ -117,6 +128,24 @@ func (tx *Tx) SetEventBytes(updateID string, bytes int64) error {
 // measurement.
 func (tx *Tx) MeasureEventsAgain(updateID string) error {
 	_, err := tx.Exec("UPDATE updates SET event_bytes = -1 WHERE id = $1 AND event_bytes >= 0", updateID)
+	return err
+}
+
+// UnmeasuredEvaluations returns evaluations that ended before a time, and the sizes of whose logs are not recorded.
+func (tx *Tx) UnmeasuredEvaluations(before time.Time, limit int) ([]Unmeasured, error) {
+	return tx.unmeasured(`SELECT id, stack_id, org_id FROM policy_evaluations WHERE stored_bytes < 0 AND ended_at > 0 AND ended_at < $1
+		ORDER BY ended_at`, limit, before)
+}
+
+// SetEvaluationBytes records the size of an evaluation: that of its log, and that of its packs, whose levels can be long.
+func (tx *Tx) SetEvaluationBytes(id string, log int64) error {
+	_, err := tx.Exec("UPDATE policy_evaluations SET stored_bytes = CAST($2 AS BIGINT) + octet_length(packs) WHERE id = $1", id, log)
+	return err
+}
+
+// MeasureEvaluationAgain forgets the size of an evaluation, whose log has changed since the measurement.
+func (tx *Tx) MeasureEvaluationAgain(id string) error {
+	_, err := tx.Exec("UPDATE policy_evaluations SET stored_bytes = -1 WHERE id = $1 AND stored_bytes >= 0", id)
 	return err
 }
 

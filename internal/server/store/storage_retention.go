@@ -93,6 +93,14 @@ func (tx *Tx) ExpireEvents(updateID string, limit int) (int64, error) {
 	if err != nil || n >= int64(limit) {
 		return n, err
 	}
+	if _, err := tx.Exec("DELETE FROM policy_violations WHERE update_id = $1", updateID); err != nil { // at most 1000
+		return n, err
+	}
+	// The numbers of violations remain, and whether the pack ran. Its counts can be the only sign of that.
+	if _, err := tx.Exec(`UPDATE policy_runs SET levels = '', counts = '', ran = CASE WHEN counts IN ('', 'null', '[]') THEN ran ELSE 1 END
+		WHERE update_id = $1`, updateID); err != nil {
+		return n, err
+	}
 	_, err = tx.Exec("UPDATE updates SET events_expired = 1, event_bytes = 0 WHERE id = $1", updateID)
 	return n, err
 }

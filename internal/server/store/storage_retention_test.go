@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"workflowagent/internal/dev/storetest"
 	"workflowagent/internal/server/store"
 )
@@ -19,7 +21,7 @@ func TestFreePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const size = 8 << 20
+	const size = 16 << 20
 	for _, value := range []string{strings.Repeat("x", size), ""} {
 		write(t, db, func(tx *store.Tx) error { return tx.SetInstallation("test", []byte(value)) })
 	}
@@ -51,6 +53,13 @@ func TestExpireEvents(t *testing.T) {
 			if err := tx.InsertUpdate(store.Update{ID: "u", StackID: "id-a"}); err != nil {
 				return err
 			}
+			run := store.PolicyRun{UpdateID: "u", Pack: "aws", Mandatory: 3, Levels: []store.PolicyLevel{{Name: "tags"}}, Counts: []store.PolicyCount{{Policy: "tags", Failed: 3}}}
+			if err := tx.SavePolicyRun(run); err != nil {
+				return err
+			}
+			if err := tx.SavePolicyRun(store.PolicyRun{UpdateID: "u", Pack: "gcp", Levels: run.Levels}); err != nil {
+				return err
+			}
 			_, _, err := tx.InsertEvents("u", []store.EventBatch{{Last: 49, Events: 50}, {Last: 50, Events: 1}, {Last: 57, Events: 2}})
 			return err
 		})
@@ -69,6 +78,11 @@ func TestExpireEvents(t *testing.T) {
 				}
 				return err
 			})
+		}
+		runs, err := store.Read(t.Context(), db, func(tx *store.Tx) ([]store.PolicyRun, error) { return tx.PolicyRuns("u") })
+		want := []store.PolicyRun{{UpdateID: "u", Pack: "aws", Ran: true, Mandatory: 3}, {UpdateID: "u", Pack: "gcp"}}
+		if diff := cmp.Diff(want, runs); diff != "" || err != nil {
+			t.Errorf("the packs of the update, %v (-want +got):\n%s", err, diff)
 		}
 	})
 }

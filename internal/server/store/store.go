@@ -23,6 +23,7 @@ var (
 	ErrInvalid  = database.ErrInvalid
 	ErrBusy     = database.ErrBusy
 	ErrUnknown  = database.ErrUnknown
+	ErrMoved    = database.ErrMoved
 	ErrClosed   = database.ErrClosed
 )
 

@@ -8,10 +8,10 @@ import (
 	"workflowagent/internal/server/store/database"
 )
 
-// Webhook is a receiver of the events of a stack or of all stacks of an organization.
+// Webhook is a receiver of the events of a stack, of an environment, or of all of an organization.
 type Webhook struct {
 	ID, OrgID   string
-	StackID     string // "" if the organization has the webhook
+	OwnerID     string `db:"stack_id"` // of the stack or the environment that has the webhook; "" if the organization has it
 	Name        string
 	DisplayName string
 	URL         string `db:"url"`
@@ -23,7 +23,12 @@ type Webhook struct {
 	Actor       string   // on whose behalf the webhook acts, in the format of package identity
 	CreatedAt   time.Time
 	ModifiedAt  time.Time
+	// OfEnvironment reports whether an environment has the webhook.
+	OfEnvironment bool `db:"-" read:"(SELECT COUNT(*) FROM environment_webhooks w WHERE w.hook_id = h.id)"`
 }
+
+// environmentWebhook marks a webhook as that of an environment.
+type environmentWebhook struct{ HookID, EnvironmentID string }
 
 // WebhookEvent is an event that at least one webhook receives.
 type WebhookEvent struct {
@@ -75,17 +80,22 @@ type WebhookSender struct {
 }
 
 var (
-	webhooks          = database.NewTable[Webhook]("webhooks h")
-	webhookEvents     = database.NewTable[WebhookEvent]("webhook_events e")
-	webhookDeliveries = database.NewTable[WebhookDelivery]("webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id")
-	webhookSenders    = database.NewTable[WebhookSender]("webhook_senders w")
+	webhooks            = database.NewTable[Webhook]("webhooks h")
+	environmentWebhooks = database.NewTable[environmentWebhook]("environment_webhooks w")
+	webhookEvents       = database.NewTable[WebhookEvent]("webhook_events e")
+	webhookDeliveries   = database.NewTable[WebhookDelivery]("webhook_deliveries d JOIN webhook_events e ON e.id = d.event_id")
+	webhookSenders      = database.NewTable[WebhookSender]("webhook_senders w")
 )
 
-// InsertWebhook adds a webhook, or returns [ErrConflict] if its stack or organization has a webhook
-// of this name.
+// InsertWebhook adds a webhook, or returns [ErrConflict] if its owner has a webhook of this name.
 func (tx *Tx) InsertWebhook(h Webhook) error {
 	if err := webhooks.Insert(tx.Tx, h); err != nil {
 		return err
+	}
+	if h.OfEnvironment {
+		if err := environmentWebhooks.Insert(tx.Tx, environmentWebhook{h.ID, h.OwnerID}); err != nil {
+			return err
+		}
 	}
 	return webhookSenders.Insert(tx.Tx, WebhookSender{HookID: h.ID})
 }
@@ -98,29 +108,39 @@ func (tx *Tx) SaveWebhook(h Webhook) error {
 // Webhook returns a webhook by its id.
 func (tx *Tx) Webhook(id string) (Webhook, error) { return webhooks.One(tx.Tx, "WHERE h.id = $1", id) }
 
-// WebhookByName returns a webhook of a stack, or of an organization if stackID is "".
-func (tx *Tx) WebhookByName(orgID, stackID, name string) (Webhook, error) {
-	return webhooks.One(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id = $2 AND h.name = $3", orgID, stackID, name)
+// WebhookByName returns a webhook of a stack or an environment, or of an organization if ownerID is "".
+func (tx *Tx) WebhookByName(orgID, ownerID, name string) (Webhook, error) {
+	return webhooks.One(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id = $2 AND h.name = $3", orgID, ownerID, name)
 }
 
-// Webhooks returns the webhooks of a stack, or of an organization if stackID is "", by name.
-func (tx *Tx) Webhooks(orgID, stackID string) ([]Webhook, error) {
-	return webhooks.All(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id = $2 ORDER BY h.name", orgID, stackID)
+// Webhooks returns the webhooks of a stack or an environment, or of an organization if ownerID is "", by name.
+func (tx *Tx) Webhooks(orgID, ownerID string) ([]Webhook, error) {
+	return webhooks.All(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id = $2 ORDER BY h.name", orgID, ownerID)
 }
 
-// HasWebhooks reports whether an organization or one of its stacks has an active webhook.
+// HasWebhooks reports whether an organization, or one of its stacks and environments, has an active webhook.
 func (tx *Tx) HasWebhooks(orgID string) (bool, error) {
 	n, err := database.Scalar[int64](tx.Tx, "SELECT COUNT(*) FROM (SELECT 1 FROM webhooks WHERE org_id = $1 AND active = 1 LIMIT 1) one", orgID)
 	return n > 0, err
 }
 
-// ActiveWebhooks returns the active webhooks of a stack and of its organization.
-func (tx *Tx) ActiveWebhooks(orgID, stackID string) ([]Webhook, error) {
-	return webhooks.All(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id IN ('', $2) AND h.active = 1 ORDER BY h.id", orgID, stackID)
+// HasEnvironmentWebhooks reports whether an organization, or one of its environments, has an active webhook.
+func (tx *Tx) HasEnvironmentWebhooks(orgID string) (bool, error) {
+	n, err := database.Scalar[int64](tx.Tx, `SELECT COUNT(*) FROM (SELECT 1 FROM webhooks h WHERE h.org_id = $1 AND h.active = 1
+		AND (h.stack_id = '' OR h.id IN (SELECT w.hook_id FROM environment_webhooks w)) LIMIT 1) one`, orgID)
+	return n > 0, err
+}
+
+// ActiveWebhooks returns the active webhooks of a stack or an environment, and of its organization.
+func (tx *Tx) ActiveWebhooks(orgID, ownerID string) ([]Webhook, error) {
+	return webhooks.All(tx.Tx, "WHERE h.org_id = $1 AND h.stack_id IN ('', $2) AND h.active = 1 ORDER BY h.id", orgID, ownerID)
 }
 
 // DeleteWebhook removes a webhook and its deliveries.
 func (tx *Tx) DeleteWebhook(id string) error {
+	if _, err := tx.Exec("DELETE FROM environment_webhooks WHERE hook_id = $1", id); err != nil {
+		return err
+	}
 	return tx.ExecOne("DELETE FROM webhooks WHERE id = $1", id)
 }
 
@@ -250,11 +270,12 @@ func (tx *Tx) DeleteOldWebhookEvents(before time.Time, limit int) (int64, error)
 		WHERE e.created_at < $1 AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.event_id = e.id) LIMIT %d%s)`, limit, tx.SkipLocked()), before)
 }
 
-// OrphanedWebhooks returns up to limit webhooks of purged stacks that no longer have anything to
-// send: no delivery is pending and no deployment of the stack is running.
+// OrphanedWebhooks returns up to limit webhooks of purged stacks and deleted environments that no longer have anything
+// to send: no delivery is pending and no deployment of the stack is running.
 func (tx *Tx) OrphanedWebhooks(limit int) ([]DueWebhook, error) {
 	return dueWebhooks.All(tx.Tx, fmt.Sprintf(`WHERE h.stack_id <> ''
 		AND NOT EXISTS (SELECT 1 FROM stacks s WHERE s.id = h.stack_id)
+		AND NOT EXISTS (SELECT 1 FROM environment_webhooks w WHERE w.hook_id = h.id)
 		AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.stack_id = h.stack_id AND j.status IN ('accepted', 'running'))
 		AND NOT EXISTS (SELECT 1 FROM webhook_deliveries d WHERE d.hook_id = h.id AND d.status = 'pending') LIMIT %d`, limit))
 }

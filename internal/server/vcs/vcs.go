@@ -120,7 +120,7 @@ type Hooks interface {
 type Forge interface {
 	Hooks
 	// Connect returns a client. It checks the configuration, and makes no requests. The client also
-	// implements the interfaces [Lister], [Pulls], [Reporter], [Commenter] and [Hooker] if the forge
+	// implements the interfaces [Reader], [Lister], [Pulls], [Reporter], [Commenter] and [Hooker] if the forge
 	// supports them.
 	Connect(c Connection) (Repository, error)
 }
@@ -183,6 +183,17 @@ type Ref struct {
 	Name   string // full
 	Commit string // never an annotated tag's object
 }
+
+// Reader reads files of commits.
+type Reader interface {
+	// ReadFiles returns the regular files in a folder of a commit that wanted selects by their paths, which are relative to
+	// the folder; "" is the root. wanted also selects the folders below it, whose paths end with a slash. The error wraps
+	// [ErrNoFolder] if the commit has no such folder.
+	ReadFiles(ctx context.Context, repo RepoID, commit, folder string, wanted func(path string) bool) ([]File, error)
+}
+
+// File is a file of a commit.
+type File struct{ Path, Content string }
 
 // Lister lists the repositories of an integration.
 type Lister interface {
@@ -311,6 +322,8 @@ var (
 	ErrNotFound = errors.New("the forge does not have it, or hides it from this integration")
 	// ErrGone means that the forge says that it never will have it again. It wraps [ErrNotFound].
 	ErrGone = fmt.Errorf("it no longer exists: %w", ErrNotFound)
+	// ErrNoFolder means that a commit does not contain a folder.
+	ErrNoFolder = errors.New("the folder does not exist there")
 	// ErrForeign means that a name is not that of a repository of the integration. No request was made.
 	ErrForeign = errors.New("the integration has no such repository")
 	// ErrRejected means that the forge understood a request, and will answer the same to it each time.

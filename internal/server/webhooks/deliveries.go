@@ -158,7 +158,7 @@ func (s *Service) ask(ctx context.Context, o Owner, name string, event func(*sto
 }
 
 // Sweep ends old deliveries without a successful attempt, removes the records of older ones, and
-// removes the webhooks of deleted stacks.
+// removes the webhooks of deleted stacks and environments.
 func (s *Service) Sweep(ctx context.Context) error {
 	now, err := s.db.Now(ctx)
 	if err != nil {
@@ -198,11 +198,11 @@ func (s *Service) sweepOrphans(ctx context.Context) error {
 	for n := limit; n == limit; {
 		orphans, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.DueWebhook, error) { return tx.OrphanedWebhooks(limit) })
 		if n = len(orphans); err != nil {
-			return fmt.Errorf("reading the webhooks of deleted stacks: %w", err)
+			return fmt.Errorf("reading the webhooks of deleted stacks and environments: %w", err)
 		}
 		for _, h := range orphans {
 			if err := s.remove(ctx, h.OrgID, h.HookID); err != nil {
-				return fmt.Errorf("removing the webhook of a deleted stack: %w", err)
+				return fmt.Errorf("removing the webhook of a deleted stack or environment: %w", err)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -46,14 +47,40 @@ type message struct {
 	DeploymentURL   string           `json:"deploymentUrl"`
 	ReferenceURL    string           `json:"referenceUrl"`
 	Message         string           `json:"message"`
+	Violations      []violation      `json:"violations"`
+	ViolationCount  int              `json:"violationCount"`
+	Packs           []string         `json:"policyPacks"`
+	Environment     string           `json:"environmentName"`
+	Revision        int64            `json:"revision"`
+	Tag             string           `json:"tagName"`
+	Imported        importedRevision `json:"importedEnvironmentReference"`
 }
+
+// importedRevision is a revision that an environment imports.
+type importedRevision struct {
+	Project     string `json:"projectName"`
+	Environment string `json:"environmentName"`
+	Revision    int64  `json:"revision,omitempty"`
+}
+
+// violation is a violation of a policy.
+type violation struct {
+	Pack    string `json:"policyPackName"`
+	Policy  string `json:"policyName"`
+	URN     string `json:"resourceURN"`
+	Message string `json:"message"`
+}
+
+// maxViolations is the maximum number of violations that a message lists.
+const maxViolations = 5
 
 // maxLine is the maximum size of a line of a message in bytes.
 const maxLine = 500
 
 // title returns the event in one line.
 func (m message) title() string {
-	stack := m.Organization.GithubLogin + "/" + m.Project + "/" + m.Stack
+	of := m.Organization.GithubLogin + "/" + m.Project + "/"
+	stack, environment := of+m.Stack, "Environment "+of+m.Environment
 	var text string
 	switch m.kind {
 	case kindPing:
@@ -74,6 +101,22 @@ func (m message) title() string {
 		}
 	case kindDriftRemediation:
 		text = fmt.Sprintf("%s: drift remediation %s", stack, m.Status)
+	case kindMandatory:
+		text = fmt.Sprintf("%s: %s of mandatory policies in %s", stack, words.Count(m.ViolationCount, "violation"), m.Update)
+	case kindAdvisory:
+		text = fmt.Sprintf("%s: %s of advisory policies in %s", stack, words.Count(m.ViolationCount, "violation"), m.Update)
+	case kindNotEvaluated:
+		text = fmt.Sprintf("%s: %s ended without required policy packs: %s", stack, m.Update, strings.Join(m.Packs, ", "))
+	case kindEnvironment:
+		text = fmt.Sprintf("%s %s", environment, m.Action)
+	case kindRevision:
+		text = fmt.Sprintf("%s: revision %d %s", environment, m.Revision, m.Action)
+	case kindRevisionTag:
+		text = fmt.Sprintf("%s: version tag %s %s (revision %d)", environment, m.Tag, m.Action, m.Revision)
+	case kindEnvironmentTag:
+		text = fmt.Sprintf("%s: tag %s %s", environment, m.Tag, m.Action)
+	case kindImported:
+		text = fmt.Sprintf("%s: the imported environment %s/%s changed", environment, m.Imported.Project, m.Imported.Environment)
 	default:
 		text = fmt.Sprintf("%s: %s", stack, m.kind)
 	}
@@ -92,6 +135,12 @@ func (m message) details() []string {
 	}
 	if len(changes) > 0 {
 		out = append(out, "Resources: "+termtext.OneLine(strings.Join(changes, ", "), maxLine))
+	}
+	for _, v := range m.Violations[:min(len(m.Violations), maxViolations)] {
+		out = append(out, termtext.OneLine(v.Pack+" "+v.Policy+": "+v.URN+": "+v.Message, maxLine))
+	}
+	if rest := m.ViolationCount - maxViolations; rest > 0 {
+		out = append(out, fmt.Sprintf("%d more", rest))
 	}
 	return out
 }

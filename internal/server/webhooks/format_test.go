@@ -34,7 +34,13 @@ func TestFormats(t *testing.T) {
 		"stack_update":    {`{"kind":"update","result":"failed","resourceChanges":{"same":2,"create":1},"updateUrl":"https://server.test/u"}`, "acme/p/s: update failed"},
 		"deployment":      {`{"version":4,"operation":"destroy","status":"running","deploymentUrl":"https://server.test/u"}`, "acme/p/s: deployment #4 (destroy) running"},
 		"drift_detection": {`{"driftDetected":true,"status":"succeeded","referenceUrl":"https://server.test/u"}`, "acme/p/s: drift detection succeeded, drift detected"},
-		"some_other_kind": {`{"deploymentUrl":"javascript:alert(1)"}`, "acme/p/s: some_other_kind"},
+		"policy_violation_mandatory": {
+			`{"kind":"update","violationCount":7,"violations":[{"policyPackName":"aws","policyName":"tags","resourceURN":"u","message":"<!channel> [a](http://evil.example)"}],"updateUrl":"https://server.test/u"}`,
+			"acme/p/s: 7 violations of mandatory policies in update",
+		},
+		"policy_violation_advisory": {`{"kind":"preview","violationCount":1}`, "acme/p/s: 1 violation of advisory policies in preview"},
+		"policy_not_evaluated":      {`{"kind":"update","policyPacks":["aws","gcp"]}`, "acme/p/s: update ended without required policy packs: aws, gcp"},
+		"some_other_kind":           {`{"deploymentUrl":"javascript:alert(1)"}`, "acme/p/s: some_other_kind"},
 	} {
 		body := map[string]any{
 			"user":         map[string]string{"name": hostile, "githubLogin": "ann"},

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -19,11 +20,14 @@ import (
 	"workflowagent/internal/server/store/scope"
 )
 
-// Owner is the stack or the organization that has a webhook.
+// Owner is what has a webhook: a stack, an environment, or the organization if both are zero.
 type Owner struct {
-	Org   store.Organization
-	Stack store.Stack // zero for an organization
+	Org         store.Organization
+	Stack       store.Stack
+	Environment store.Environment
 }
+
+func (o Owner) id() string { return cmp.Or(o.Environment.ID, o.Stack.ID) }
 
 // Webhook is a webhook without its secret.
 type Webhook struct {
@@ -48,7 +52,7 @@ type Change struct {
 
 // Limits of webhooks.
 const (
-	maxHooks  = 50 // of a stack or an organization
+	maxHooks  = 50 // of a stack, an environment or an organization
 	maxText   = 200
 	maxURL    = 2000
 	maxSecret = 1000
@@ -61,7 +65,7 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
 // List returns the webhooks of an owner, by name.
 func (s *Service) List(ctx context.Context, o Owner) ([]Webhook, error) {
-	rows, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Webhook, error) { return tx.Webhooks(o.Org.ID, o.Stack.ID) })
+	rows, err := store.Read(ctx, s.db, func(tx *store.Tx) ([]store.Webhook, error) { return tx.Webhooks(o.Org.ID, o.id()) })
 	if err != nil {
 		return nil, fmt.Errorf("listing webhooks: %w", err)
 	}
@@ -86,7 +90,7 @@ func (s *Service) Get(ctx context.Context, o Owner, name string) (Webhook, error
 }
 
 func find(tx *store.Tx, o Owner, name string) (store.Webhook, error) {
-	h, err := tx.WebhookByName(o.Org.ID, o.Stack.ID, name)
+	h, err := tx.WebhookByName(o.Org.ID, o.id(), name)
 	return h, store.IfMissing(err, fault.NotFound("webhook %q does not exist; use the ID that the list of webhooks shows", name))
 }
 
@@ -122,7 +126,9 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 		c.Name = &name
 	}
 	now := time.Now().UTC()
-	row := store.Webhook{ID: identity.NewID(), OrgID: o.Org.ID, StackID: o.Stack.ID, Format: FormatRaw, Active: true, CreatedAt: now}
+	row := store.Webhook{
+		ID: identity.NewID(), OrgID: o.Org.ID, OwnerID: o.id(), OfEnvironment: o.Environment.ID != "", Format: FormatRaw, Active: true, CreatedAt: now,
+	}
 	if err := s.apply(ctx, p, o, &row, c, now); err != nil {
 		return Webhook{}, err
 	}
@@ -131,7 +137,12 @@ func (s *Service) Create(ctx context.Context, p identity.Principal, o Owner, c C
 		owners = owners.And(o.Stack.Scope().Shared())
 	}
 	err := s.db.Write(ctx, owners, func(tx *store.Tx) error {
-		list, err := tx.Webhooks(o.Org.ID, o.Stack.ID)
+		if row.OfEnvironment {
+			if _, err := tx.Environment(row.OwnerID); err != nil {
+				return store.IfMissing(err, p.NoEnvironment(o.Org.Name, o.Environment.Project, o.Environment.Name))
+			}
+		}
+		list, err := tx.Webhooks(o.Org.ID, o.id())
 		if err != nil {
 			return err
 		}
@@ -180,8 +191,8 @@ func (s *Service) Update(ctx context.Context, p identity.Principal, o Owner, nam
 // recordChange records a change of a webhook. URLs often contain secrets, so only the host counts.
 func recordChange(ctx context.Context, tx *store.Tx, action audit.Action, row store.Webhook, c Change) error {
 	detail := map[string]any{"format": row.Format, "active": row.Active}
-	if row.StackID != "" {
-		detail["stack"] = row.StackID
+	if row.OwnerID != "" {
+		detail[string(ownerKindOf(row))] = row.OwnerID
 	}
 	if u, err := url.Parse(row.URL); err == nil {
 		detail["host"] = u.Host
@@ -296,7 +307,7 @@ func check(o Owner, h store.Webhook) error {
 	switch h.Format {
 	case FormatRaw, FormatSlack, FormatTeams:
 	case FormatDeployments:
-		if h.StackID == "" {
+		if h.OwnerID == "" {
 			return fault.Invalid("'pulumi_deployments' format can only be used on stack or environment webhooks")
 		}
 		if project, stack, ok := target(h); !ok {
@@ -312,10 +323,10 @@ func check(o Owner, h store.Webhook) error {
 
 // checkEvents returns an error if a webhook's filters or groups are invalid.
 func checkEvents(h store.Webhook) error {
-	ofStack := h.StackID != ""
+	owner := ownerKindOf(h)
 	for _, name := range h.Groups {
-		if g, ok := groups[name]; !ok || ofStack && g.orgOnly {
-			return fault.Invalid("%q is not a group of events here; the groups are %s", name, strings.Join(groupNames(ofStack), ", "))
+		if g, ok := groups[name]; !ok || !owner.mayHave(g) {
+			return fault.Invalid("%q is not a group of events here; the groups are %s", name, strings.Join(groupNames(owner), ", "))
 		}
 	}
 	for _, name := range h.Filters {
@@ -323,8 +334,10 @@ func checkEvents(h store.Webhook) error {
 		switch {
 		case kind == "":
 			return fault.Invalid("%q is not an event", name)
-		case ofStack && (groups[inGroup].orgOnly || slices.Contains(orgOnly, Name(name))):
+		case owner != ofOrganization && slices.Contains(orgOnly, Name(name)):
 			return fault.Invalid("only webhooks of organizations receive the event %q", name)
+		case !owner.mayHave(groups[inGroup]):
+			return fault.Invalid("the webhooks of this %s do not receive the event %q", owner, name)
 		case slices.Contains(h.Groups, inGroup):
 			return fault.Invalid("the event %q is already part of the group %q; remove one of them", name, inGroup)
 		}

@@ -38,7 +38,7 @@ func TestEditOfForbiddenReceiver(t *testing.T) {
 		t.Errorf("switching the webhook off: %+v, %v", got, err)
 	}
 
-	row := store.Webhook{ID: "d", OrgID: "o", StackID: "s", Name: "d", DisplayName: "d", URL: "p/s2", Format: webhooks.FormatDeployments}
+	row := store.Webhook{ID: "d", OrgID: "o", OwnerID: "s", Name: "d", DisplayName: "d", URL: "p/s2", Format: webhooks.FormatDeployments}
 	write(t, db, func(tx *store.Tx) error { return tx.InsertWebhook(row) })
 	if _, err := s.Update(t.Context(), p, o, "d", webhooks.Change{Format: &slack}); err == nil {
 		t.Error("the name of a stack became a receiver's URL unchecked")

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,11 +16,11 @@ import (
 // Topic is the notification channel for due deliveries. The payload is the webhook's id.
 const Topic = "webhook"
 
-// Event is something that happened to a stack.
+// Event is something that happened to a stack or an environment.
 type Event struct {
-	Name           Name
-	OrgID, StackID string
-	// DeploymentID is the id of the deployment to which the event belongs, or "".
+	Name                          Name
+	OrgID, StackID, EnvironmentID string
+	// DeploymentID is the id of the deployment to which the event belongs, or "". It is one of the stack with StackID.
 	DeploymentID string
 	// Describe returns the payload of the event. It is called, in the same transaction, only if a
 	// webhook receives the event. org is the name of the organization.
@@ -28,9 +29,9 @@ type Event struct {
 
 // Description is the payload of an event.
 type Description struct {
-	Project, Stack string
-	UserID         string         // id of the user who caused the event; "" if no user did
-	Fields         map[string]any // the members that depend on the kind of the event
+	Project, Stack, Environment string
+	UserID                      string         // id of the user who caused the event; "" if no user did
+	Fields                      map[string]any // the members that depend on the kind of the event
 }
 
 // Record records an event in the transaction in which it happened, with a delivery for each webhook
@@ -43,9 +44,9 @@ func Record(tx *store.Tx, e Event) error {
 	if some, err := tx.HasWebhooks(e.OrgID); err != nil || !some {
 		return err
 	}
-	hooks, err := tx.ActiveWebhooks(e.OrgID, e.StackID)
+	hooks, err := tx.ActiveWebhooks(e.OrgID, cmp.Or(e.EnvironmentID, e.StackID))
 	if err != nil {
-		return fmt.Errorf("reading the webhooks of a stack: %w", err)
+		return fmt.Errorf("reading the webhooks that may receive an event: %w", err)
 	}
 	hooks = slices.DeleteFunc(hooks, func(h store.Webhook) bool { return !receives(h, e.Name, inGroup) })
 	if len(hooks) == 0 {
@@ -58,7 +59,7 @@ func Record(tx *store.Tx, e Event) error {
 // everything.
 func receives(h store.Webhook, n Name, inGroup string) bool {
 	switch {
-	case h.StackID != "" && slices.Contains(orgOnly, n):
+	case h.OwnerID != "" && slices.Contains(orgOnly, n):
 		return false
 	case h.Format == FormatDeployments && n == DeploymentQueued:
 		// The event is recorded before [store.Tx.EventBehind] knows its origin, so that two stacks
@@ -68,18 +69,26 @@ func receives(h store.Webhook, n Name, inGroup string) bool {
 	return len(h.Filters)+len(h.Groups) == 0 || slices.Contains(h.Groups, inGroup) || slices.Contains(h.Filters, string(n))
 }
 
+// chain returns the id of the stack of an event: to which it happened, or whose update caused it.
+func (e Event) chain() []string {
+	if e.StackID == "" {
+		return []string{}
+	}
+	return []string{e.StackID}
+}
+
 func record(tx *store.Tx, e Event, kind string, hooks []store.Webhook) error {
 	payload, err := payloadOf(tx, e)
 	if err != nil {
 		return err
 	}
-	row := store.WebhookEvent{ID: identity.NewID(), OrgID: e.OrgID, Kind: kind, Payload: payload, Chain: []string{e.StackID}, CreatedAt: tx.Now()}
+	row := store.WebhookEvent{ID: identity.NewID(), OrgID: e.OrgID, Kind: kind, Payload: payload, Chain: e.chain(), CreatedAt: tx.Now()}
 	if e.DeploymentID != "" && slices.ContainsFunc(hooks, func(h store.Webhook) bool { return h.Format == FormatDeployments }) {
 		before, err := tx.EventBehind(e.DeploymentID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return err
 		}
-		row.Chain = append(before.Chain, e.StackID)
+		row.Chain = append(before.Chain, e.chain()...)
 	}
 	if err := tx.InsertWebhookEvent(row); err != nil {
 		return err
@@ -122,7 +131,12 @@ func payloadOf(tx *store.Tx, e Event) (string, error) {
 	if u.Login == "" {
 		by = owner
 	}
-	body := map[string]any{"user": by, "organization": owner, "projectName": d.Project, "stackName": d.Stack}
+	body := map[string]any{"user": by, "organization": owner, "projectName": d.Project}
+	if d.Environment != "" {
+		body["environmentName"] = d.Environment
+	} else {
+		body["stackName"] = d.Stack
+	}
 	maps.Copy(body, d.Fields)
 	text, err := json.Marshal(body)
 	return string(text), err

@@ -54,12 +54,12 @@ func TestRecord(t *testing.T) {
 	hooks := []store.Webhook{
 		{ID: "all", Active: true},
 		{ID: "off"},
-		{ID: "stack", StackID: "s", Active: true},
-		{ID: "otherstack", StackID: "s2", Active: true},
+		{ID: "stack", OwnerID: "s", Active: true},
+		{ID: "otherstack", OwnerID: "s2", Active: true},
 		{ID: "group", Active: true, Groups: []string{"stacks"}},
 		{ID: "othergroup", Active: true, Groups: []string{"deployments"}},
-		{ID: "filter", StackID: "s", Active: true, Filters: []string{"update_failed"}},
-		{ID: "mixed", StackID: "s", Active: true, Groups: []string{"deployments"}, Filters: []string{"update_succeeded"}},
+		{ID: "filter", OwnerID: "s", Active: true, Filters: []string{"update_failed"}},
+		{ID: "mixed", OwnerID: "s", Active: true, Groups: []string{"deployments"}, Filters: []string{"update_succeeded"}},
 	}
 	storetest.Each(t, func(t *testing.T, db *store.DB) {
 		fixture(t, db)

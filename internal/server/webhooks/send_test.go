@@ -321,7 +321,7 @@ func TestSweep(t *testing.T) {
 		fixture(t, db)
 		s := newService(t, db, &network{})
 		write(t, db, func(tx *store.Tx) error {
-			for _, h := range []store.Webhook{{ID: "org"}, {ID: "idle", StackID: "gone"}, {ID: "sending", StackID: "gone2"}, {ID: "kept", StackID: "s"}} {
+			for _, h := range []store.Webhook{{ID: "org"}, {ID: "idle", OwnerID: "gone"}, {ID: "sending", OwnerID: "gone2"}, {ID: "kept", OwnerID: "s"}} {
 				h.OrgID, h.Name, h.Active = "o", h.ID, true
 				if err := tx.InsertWebhook(h); err != nil {
 					return err

@@ -1,4 +1,4 @@
-// Package webhooks sends the events of stacks to the receivers that users register. [Record] stores
+// Package webhooks sends the events of stacks and environments to the receivers that users register. [Record] stores
 // an event and its deliveries in the transaction in which the event happens. A [Service] manages
 // webhooks and sends the deliveries.
 package webhooks

@@ -38,7 +38,7 @@ func (p *product) signIn(ctx context.Context, token string) (*browser, error) {
 	}
 	_ = resp.Body.Close()
 	for _, c := range resp.Cookies() {
-		if strings.HasSuffix(c.Name, "session") {
+		if strings.Contains(c.Name, "session") { // with the port after it
 			return &browser{p, c.Name + "=" + c.Value}, nil
 		}
 	}

@@ -15,7 +15,7 @@ func Sizes(_ context.Context, run *figures.Run) error {
 	for _, program := range []struct {
 		name  string
 		limit float64
-	}{{"customer-managed-workflow-agent", 28}, {"workflow-runner", 10.5}, {"workflow-server", 50}} {
+	}{{"customer-managed-workflow-agent", 28}, {"workflow-runner", 10.5}, {"workflow-server", 56}, {"workflow-esc", 18}} {
 		info, err := os.Stat(run.Program(program.name))
 		if err != nil {
 			return fmt.Errorf("reading the size of a program: %w", err)

@@ -156,7 +156,7 @@ func TestStacks(t *testing.T) {
 	// Sort, group and filter by the menus, chips and keys.
 	tb.click(".bar summary[title='Group by']")
 	tb.click(".bar details[open] .menu a[href*='group=none']")
-	tb.wait("the groups are gone", "!document.querySelector('.l-stk .grp') && "+listed+"[0] === 'payments/prod'")
+	tb.wait("the groups are gone", "document.readyState === 'complete' && !document.querySelector('.l-stk .grp') && "+listed+"[0] === 'payments/prod'")
 	tb.click(".bar summary[title='Sort by']")
 	tb.click(".bar details[open] .menu a[href*='sort=resources']")
 	tb.wait("the list is sorted by resources", "document.readyState === 'complete' && "+listed+"[1] === 'payments/staging'")
@@ -175,6 +175,16 @@ func TestStacks(t *testing.T) {
 	star := `document.querySelector(".starb[value='network/eu-west-1']")`
 	tb.do("marking", chromedp.Evaluate[chromedp.Void]("window.same = true; "+star+".click()"))
 	tb.wait("the stack is starred", star+".getAttribute('aria-pressed') === 'true' && window.same && document.querySelector('.chips a[href*=star]').innerText.includes('1')")
+	tb.wait("the page says so", "document.querySelector('#said .toast').innerText.startsWith('Starred network/eu-west-1.') && "+inWindow("#said .toast"))
+	tb.wait("the navigation has the stack at once", "window.same && document.querySelector('#starred a[title=\"network/eu-west-1\"] .st-drift')")
+	tb.axe("starred")
+	tb.shot("stacks-starred")
+	tb.leaves("#said .toast")
+	undo := "document.querySelector('#said .toast button').click()" // it can be hidden meanwhile
+	tb.do("undoing", chromedp.Evaluate[chromedp.Void](undo))
+	tb.wait("Undo removes the star in place", star+".getAttribute('aria-pressed') === 'false' && window.same && document.querySelector('#said').textContent.includes('no longer starred') && !document.querySelector('#starred a')")
+	tb.do("undoing", chromedp.Evaluate[chromedp.Void](undo))
+	tb.wait("the stack is starred again", star+".getAttribute('aria-pressed') === 'true' && document.querySelector('#said').textContent.includes('Starred')")
 	tb.open(path + "?star=on")
 	tb.wait("the star is stored", listed+".join() === 'network/eu-west-1'")
 	tb.wait("the navigation links to it", "document.querySelector('.rail .stars a[title=\"network/eu-west-1\"] .st-drift')")
@@ -235,6 +245,19 @@ func selectStacks(tb *tab, s *consoletest.Server, path string) {
 			"sourceContext": map[string]any{"git": map[string]any{"repoUrl": "https://git.example.com/payments.git", "branch": "main"}},
 		}, nil)
 	}
+	tb.open(path)
+	tb.press("j")
+	tb.press("j")
+	// The keys of the tests' protocol scroll the page even if the keydown is prevented.
+	space := "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: ' ', bubbles: true, cancelable: true, composed: true }))"
+	if evaluate[bool](tb, space) {
+		tb.t.Error("Space also scrolls the page")
+	}
+	tb.wait("Space shows the panel of the row", "/payments[^]*prod[^]*failed[^]*charge-queue[^]*214/.test(document.querySelector('dialog[open]')?.innerText)")
+	tb.axe("panel")
+	tb.shot("stacks-panel")
+	tb.press("\x1b")
+	tb.wait("the row has the focus again", "!document.querySelector('dialog[open]') && document.activeElement.title === 'payments/prod'")
 	const picked = `[...document.querySelectorAll(".l-stk .row:not(.grp) .tick:checked")].map((e) => e.getAttribute("aria-label").slice(7))`
 	shown := func(selector string) string {
 		return fmt.Sprintf("document.querySelector(%q).getClientRects().length > 0", selector)
@@ -258,6 +281,10 @@ func selectStacks(tb *tab, s *consoletest.Server, path string) {
 	tb.rules("selected stacks dark", colorRules)
 	tb.shot("stacks-selected-dark")
 	tb.scheme("light", 1440)
+	tb.do("breaking the network", chromedp.Evaluate[chromedp.Void]("window.whole = window.fetch; window.fetch = () => Promise.reject(new TypeError('broken'))"))
+	tb.click(".bulk button[value=preview]")
+	tb.wait("the bar says that it failed", "document.querySelector('.bulk').innerText.includes('The server cannot be reached. Try again.')")
+	tb.do("repairing the network", chromedp.Evaluate[chromedp.Void]("window.fetch = window.whole"))
 	tb.click(".bulk button[value=preview]")
 	tb.wait("the dialog says what starts", "document.querySelector('dialog h2')?.innerText === 'Preview 6 stacks' && /Cannot start\\s*4/.test(document.querySelector('dialog').innerText)")
 	tb.axe("bulk dialog")

@@ -77,7 +77,7 @@ func TestFirstSteps(t *testing.T) {
 	tb.click("dialog .primary")
 	tb.wait("the settings are stored", "location.pathname.endsWith('/settings') && document.querySelector('input[name=repository]')?.value === "+quote(repo.URL))
 	tb.wait("the page offers to deploy", "document.activeElement.innerText === 'Deploy now' && document.querySelector('.find:not([hidden])')")
-	tb.click(".toast a")
+	tb.do("deploying", chromedp.Evaluate[chromedp.Void]("document.querySelector('.toast a').click()")) // it can be hidden meanwhile
 	tb.see("of pool eu.")
 	tb.shot("6-deploy")
 	tb.click("dialog .btn.primary")

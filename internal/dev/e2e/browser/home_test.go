@@ -76,7 +76,7 @@ func state(project, name string, reads ...string) object {
 	secret := object{"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "c2VjcmV0"}
 	resources := []object{{"urn": root, "custom": false, "type": "pulumi:pulumi:Stack", "outputs": object{
 		"endpoint": "https://pay.acme.example", "dbPassword": secret, "queueArn": "arn:aws:sqs:eu-west-1:402911223344:charges-of-a-long-name", "release": "2026.11.3",
-		"evil": hostile, "file": "gnp.\u202eexe", "script": "javascript:alert(1)", "ports": object{"http": 80, "https": []int{443, 8443}},
+		"outputOf" + strings.Repeat("ALongName", 9): "value", "evil": hostile, "file": "gnp.\u202eexe", "script": "javascript:alert(1)", "ports": object{"http": 80, "https": []int{443, 8443}},
 		"readme": "**Payments, production.** Takes card payments.\n\n" + hostile + "\n\n[Runbook](https://acme.example/runbook)",
 	}}}
 	for kind, n := range map[string]int{"aws:iam/rolePolicy:RolePolicy": 12, "aws:lambda/function:Function": 7, "random:index/randomPassword:RandomPassword": 2, "kubernetes:apps/v1:Deployment": 3} {

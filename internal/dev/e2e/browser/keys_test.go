@@ -2,13 +2,17 @@ package browser
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
 	"workflowagent/internal/dev/consoletest"
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/must"
 )
 
 func (tb *tab) press(keys string, options ...chromedp.KeyOption) {
@@ -134,7 +138,21 @@ func TestDeployDialog(t *testing.T) {
 	}
 	tb.scheme("light", desktop)
 	tb.click("dialog .danger.solid")
-	tb.wait("the deployment's page opens", "location.pathname.endsWith('/box/dev/deployments/1')")
+	tb.wait("the deployment's page opens", loaded+"location.pathname.endsWith('/box/dev/deployments/1')")
+
+	// A session that ends while the dialog is open loses nothing.
+	tb.ignore("401")
+	tb.open("/acme/box/dev")
+	tb.wait("the scripts run", "document.querySelector('.find:not([hidden])')")
+	tb.click(".obj .btn.primary[data-dialog]")
+	tb.wait("the form opens", dialog+"?.innerText.includes('Update from main')")
+	tb.do("typing a branch", chromedp.SetValue(chromedp.CSS("#deploy-ref"), "release"))
+	must.Get(chromedp.Call(tb.ctx, network.ClearBrowserCookies, cdp.Empty{}))(t)
+	tb.click("dialog .acts .btn.primary")
+	tb.see("Send it again")
+	if got := evaluate[string](tb, "[...document.querySelectorAll('form input')].map((e) => e.name + '=' + e.value).join()"); !strings.Contains(got, "ref=release") || !strings.Contains(got, "operation=update") {
+		t.Errorf("after the end of the session, the page keeps %s", got)
+	}
 }
 
 // mostClicks is the number of clicks after which the first deployment of a new user must have started.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/fakes/evaluator"
 	"workflowagent/internal/dev/lab/chromium"
 )
 
@@ -16,6 +17,9 @@ import (
 var browser context.Context
 
 func TestMain(m *testing.M) {
+	if evaluator.Serve() {
+		return
+	}
 	var err error
 	var stop func()
 	if browser, stop, err = chromium.Start(context.Background()); err != nil {

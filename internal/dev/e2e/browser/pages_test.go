@@ -157,6 +157,8 @@ func TestPages(t *testing.T) {
 	stack, fresh := "/"+w.stack.Name, "/"+w.org+"/box/fresh"
 	forges := "/" + w.org + "/-/settings/integrations"
 	forge := forges + "/" + w.integration(t)
+	envs := environments(t, w.Site)
+	env := envs + "/lab/" + longEnvironment
 	pages := map[string][]string{
 		"/-/login":              {"/-/login?next=/user/settings"},
 		"/-/login/link":         {"/-/login/link?key=x", "/-/login/link"},
@@ -172,6 +174,7 @@ func TestPages(t *testing.T) {
 		"/{org}/-/pools/{pool}": {"/" + w.org + "/-/pools/" + w.Pool.ID, "/" + w.org + "/-/pools/" + w.Pool.ID + "?install=docker"},
 
 		"/{org}/{project}/{stack}":                          {stack},
+		"/{org}/{project}/{stack}/panel":                    {stack + "/panel", fresh + "/panel"},
 		"/{org}/{project}/{stack}/runs":                     {stack + "/runs", stack + "/runs?kind=rename", fresh + "/runs"},
 		"/{org}/{project}/{stack}/updates/{version}":        {stack + "/updates/1", stack + "/updates/1?all=1", stack + "/updates/1?view=diff", stack + "/updates/1?view=timeline", stack + "/updates/1?view=config", stack + "/updates/1?view=environment"},
 		"/{org}/{project}/{stack}/changes":                  {stack + "/changes", stack + "/changes?show=all&same=1", stack + "/changes?columns=1", stack + "/changes?from=1&to=999"},
@@ -209,6 +212,30 @@ func TestPages(t *testing.T) {
 		"/-/server/users/{user}":                            {"/-/server/users/admin"},
 		"/{org}/-/stacks/deleted":                           {"/" + w.org + "/-/stacks/deleted"},
 		"/-/invitation":                                     {w.invitation(t)},
+
+		"/{org}/-/policies":                                 {"/" + w.org + "/-/policies", "/" + w.org + "/-/policies?q=nothing"},
+		"/{org}/-/policies/packs/{pack}":                    {"/" + w.org + "/-/policies/packs/" + w.pack(t)},
+		"/{org}/-/policies/groups":                          {"/" + w.org + "/-/policies/groups"},
+		"/{org}/-/policies/groups/{group}":                  {"/" + w.org + "/-/policies/groups/default-policy-group"},
+		"/{org}/-/policies/groups/{group}/packs/{pack}":     {"/" + w.org + "/-/policies/groups/default-policy-group/packs/lab"},
+		"/{org}/-/policies/issues":                          {"/" + w.org + "/-/policies/issues", "/" + w.org + "/-/policies/issues?q=nothing"},
+		"/{org}/-/policies/issues/{issue}":                  {"/" + w.org + "/-/policies/issues/" + w.issue(t)},
+		"/{org}/-/policies/compliance":                      {"/" + w.org + "/-/policies/compliance", "/" + w.org + "/-/policies/compliance?by=severity"},
+		"/{org}/-/policies/evaluations":                     {"/" + w.org + "/-/policies/evaluations", "/" + w.org + "/-/policies/evaluations?state=failed"},
+		"/{org}/{project}/{stack}/evaluations/{evaluation}": {w.evaluation(t, stack)},
+		"/{org}/-/policies/exceptions":                      {"/" + w.org + "/-/policies/exceptions", "/" + w.org + "/-/policies/exceptions?state=removed"},
+		"/{org}/-/policies/exceptions/new":                  {"/" + w.org + "/-/policies/exceptions/new?pack=lab&policy=no-public"},
+		"/{org}/-/policies/exceptions/{exception}":          {"/" + w.org + "/-/policies/exceptions/" + w.exception(t)},
+
+		"/{org}/-/environments":                                           {envs, envs + "?sort=changed", envs + "?q=nothing"},
+		"/{org}/-/environments/new":                                       {envs + "/new"},
+		"/{org}/-/environments/{project}/{environment}":                   {env, env + "?version=stable", envs + "/lab/base"},
+		"/{org}/-/environments/{project}/{environment}/revisions":         {env + "/revisions"},
+		"/{org}/-/environments/{project}/{environment}/revisions/compare": {env + "/revisions/compare?from=2&to=3"},
+		"/{org}/-/environments/{project}/{environment}/edit":              {env + "/edit", envs + "/lab/base/edit"},
+		"/{org}/-/environments/{project}/{environment}/values":            {env + "/values", envs + "/lab/base/values?version=1"},
+		"/{org}/-/environments/{project}/{environment}/users":             {env + "/users", envs + "/lab/base/users"},
+		"/{org}/-/environments/{project}/{environment}/settings":          {env + "/settings"},
 
 		"/{org}/-/settings/integrations":                            {forges},
 		"/{org}/-/settings/integrations/new":                        {forges + "/new?kind=github-app", forges + "/new?kind=git"},

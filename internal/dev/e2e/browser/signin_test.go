@@ -57,7 +57,7 @@ func TestSignIn(t *testing.T) {
 	}
 	signOut()
 	tb.click("passkey-form button")
-	tb.wait("the user is signed in", loaded+"document.querySelector('.me details')?.innerText.includes('grace')")
+	tb.wait("the user is signed in", loaded+"document.querySelector('.me [title=grace]')")
 	tb.open("/user/settings")
 	tb.see("(passkey)")
 

@@ -205,6 +205,26 @@ func (tb *tab) scheme(name string, width int64) {
 	tb.do("resizing the window", chromedp.EmulateViewport(width, 800))
 }
 
+// leaves checks that a toast is in the window, and hidden after 6 seconds, also without motion.
+func (tb *tab) leaves(selector string) {
+	tb.t.Helper()
+	for _, motion := range []string{"reduce", "no-preference"} {
+		media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: motion}}}
+		if _, err := chromedp.Call(tb.ctx, emulation.SetEmulatedMedia, media); err != nil {
+			tb.t.Fatalf("choosing the motion %s: %v", motion, err)
+		}
+		got := evaluate[string](tb, `(() => {
+			const toast = document.querySelector(`+quote(selector)+`), [animation] = toast.getAnimations();
+			if (!animation) return "it never leaves";
+			const shown = (ms) => { animation.currentTime = ms; return getComputedStyle(toast).visibility; };
+			return [getComputedStyle(toast).position, shown(5900), shown(6300), shown(0)].join();
+		})()`)
+		if want := "fixed,visible,hidden,visible"; got != want {
+			tb.t.Errorf("with motion %s, the toast is %s after 5.9, 6.3 and 0 seconds; want %s", motion, got, want)
+		}
+	}
+}
+
 // violation is a finding of axe.
 type violation struct {
 	ID    string   `json:"id"`

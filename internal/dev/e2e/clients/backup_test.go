@@ -282,7 +282,7 @@ func TestClientsAfterRestore(t *testing.T) {
 				case source == "":
 					target = database(t, to)
 				default: // another database of the same server
-					target = second(t, source)
+					target = newDatabase(t, source, "restored")
 				}
 				began := time.Now()
 				l.restore(backups, target, sealing...)
@@ -298,11 +298,11 @@ func TestClientsAfterRestore(t *testing.T) {
 	}
 }
 
-// second creates a database next to another one, and returns its address.
-func second(t *testing.T, dsn string) string {
+// newDatabase creates a database next to the first one of a server, and returns its address.
+func newDatabase(t *testing.T, dsn, name string) string {
 	t.Helper()
 	db := must.Get(sql.Open("pgx", dsn))(t)
 	defer db.Close()
-	must.Get(db.ExecContext(t.Context(), "CREATE DATABASE restored"))(t)
-	return strings.Replace(dsn, "/postgres?", "/restored?", 1)
+	must.Get(db.ExecContext(t.Context(), "CREATE DATABASE "+name))(t)
+	return strings.Replace(dsn, "/postgres?", "/"+name+"?", 1)
 }

@@ -67,7 +67,7 @@ func TestClientsDecideAboutDrift(t *testing.T) {
 	run("update", "succeeded")
 	must.OK(t, os.WriteFile(file, []byte("by hand"), 0o600))
 	run("detect-drift", "failed")
-	says("after drift was found", "1 resource was changed outside Pulumi.", "greeting lab:index:File Putting back updates it in place.", `~ content "declared" → "by hand"`)
+	says("after drift was found", "1 resource was changed outside Pulumi.", "greeting lab:index:File Putting back updates it in place.", `~ content declared → by hand`)
 	run("remediate-drift", "succeeded")
 	says("after it was put back", "No drift An update has put back what is declared")
 	if got := string(harness.Read(t, file)); got != "declared" || stored() != got {

@@ -33,7 +33,7 @@ import (
 var operatorPages = []string{
 	"server-configure.md", "configuration-server.md", "server-troubleshooting.md", "sign-in.md", "server-administration.md",
 	"secret-rotation.md", "server-monitoring.md", "private-ca.md", "tls.md", "postgresql.md", "air-gap.md",
-	"ci.md", "access.md", "organizations.md", "deleted-stacks.md",
+	"ci.md", "access.md", "grants.md", "organizations.md", "deleted-stacks.md",
 }
 
 // host is a directory in place of a host's root, with a server that runs the commands of pages.
@@ -229,6 +229,7 @@ func TestOperatorPages(t *testing.T) {
 	}
 	h.run(t, "air-gap.md", nil)
 	h.testAccess(t)
+	h.testGrants(t)
 	h.testOrganizations(t)
 	h.testDeletedStacks(t)
 	h.testCI(t)
@@ -254,6 +255,7 @@ func (h *host) testFirstSteps(t *testing.T) {
 func (h *host) testAccess(t *testing.T) {
 	t.Helper()
 	h.sh(t, "a stack", "pulumi stack init organization/hello/dev --no-select --non-interactive && workflow-server org create other --admin admin")
+	h.sh(t, "an environment", `curl -f -H "Authorization: token $PULUMI_ACCESS_TOKEN" -d '{"project":"app","name":"prod"}' $PULUMI_BACKEND_URL/api/esc/environments/organization`)
 	h.run(
 		t, "access.md", nil,
 		"workflow-server user create ann --email", "workflow-server user create carl --email",

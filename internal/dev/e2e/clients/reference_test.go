@@ -33,7 +33,7 @@ outputs:
 )
 
 // TestClientsReferToStacksFromDeployments checks that deployments can read plain and secret outputs
-// of another stack through a stock StackReference, unless an organization token started them.
+// of another stack through a stock StackReference, unless an organization token started them: grants.txtar has those.
 func TestClientsReferToStacksFromDeployments(t *testing.T) {
 	ctx := t.Context()
 	w := harness.StartSite(t, "")
@@ -64,6 +64,6 @@ func TestClientsReferToStacksFromDeployments(t *testing.T) {
 	err = w.Server.Call(ctx, http.MethodPost, "/api/orgs/"+w.Server.Organization+"/tokens", map[string]string{"name": "robot"}, &made)
 	must.OK(t, err)
 	robot := &lab.Server{URL: w.Server.URL, Token: made.TokenValue, Organization: w.Server.Organization}
-	run(&harness.Stack{W: &harness.Site{Server: robot}, Name: reader.Name}, "update", readerRepo.URL, "failed", `unknown stack "`+source.Name)
+	run(&harness.Stack{W: &harness.Site{Server: robot}, Name: reader.Name}, "update", readerRepo.URL, "failed", "may not read the outputs of "+source.Name+": no grant can cover it")
 	run(&harness.Stack{W: &harness.Site{Server: robot}, Name: source.Name}, "preview", sourceRepo.URL, "succeeded", "unchanged")
 }

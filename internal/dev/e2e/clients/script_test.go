@@ -47,31 +47,71 @@ import (
 //	job STACK N STATUS            wait until deployment N of the stack has that status
 //	receiver SECRET               start a receiver of webhooks: sets RECEIVER
 //	received KIND                 wait for its next request; its body goes to stdout
+//	pack DIR FILE                 make DIR the tests' policy pack with the definition in FILE
 //	wait-update STACK             wait until an update of the stack is in progress
 //	wait-file FILE…               wait until the files exist
+//
+// The condition [newest] holds with the newest CLI.
 func TestScripts(t *testing.T) {
-	runScripts(t, testscript.Params{Dir: "testdata"})
+	_, tools := harness.Programs(t)
+	runScripts(t, tools, testscript.Params{Dir: "testdata"})
 }
 
-// TestClientsOnPostgres runs the script of a complete deployment against a server with PostgreSQL.
+// TestClientsOnPostgres runs the scripts of a complete deployment, of environments, of policies and of the provider against
+// servers with PostgreSQL.
 func TestClientsOnPostgres(t *testing.T) {
+	_, tools := harness.Programs(t)
+	onPostgres(t, tools, "deploy_update", "environments", "environments_settings", "policy", "policy_results", "provider")
+	if harness.FullScale {
+		onPostgres(t, tools, "policy_evaluation", "grants", "environments_commands", "managed_environments", "webhooks")
+	}
+}
+
+// TestClientsPreviousCLI runs the scripts of policies with the CLI before the newest one, which makes other calls for
+// updates and groups, and knows no exceptions. At full scale, it also runs those of environments and of grants, where it
+// reads outputs with another call.
+func TestClientsPreviousCLI(t *testing.T) {
+	scripts := []string{"policy", "policy_results", "policy_evaluation"}
+	if harness.FullScale {
+		scripts = append(scripts, "grants", "environments", "environments_commands")
+	}
+	tools := must.Get(lab.PreviousPulumi(t.Context(), os.Stderr))(t)
+	onPostgres(t, tools, scripts...)
+	if harness.FullScale {
+		for _, name := range scripts {
+			runScripts(t, tools, testscript.Params{Files: []string{filepath.Join("testdata", name+".txtar")}})
+		}
+	}
+}
+
+// onPostgres runs scripts, each against its own server with its own database.
+func onPostgres(t *testing.T, tools lab.Tools, scripts ...string) {
+	t.Helper()
 	if reason, ok := postgres.Available(); !ok {
 		t.Skip(reason)
 	}
 	dsn, stop, err := postgres.Start(t.Context(), t.TempDir())
 	must.OK(t, err)
 	t.Cleanup(stop)
-	runScripts(t, testscript.Params{Files: []string{filepath.Join("testdata", "deploy_update.txtar")}}, "--database", dsn)
+	for _, name := range scripts {
+		runScripts(t, tools, testscript.Params{Files: []string{filepath.Join("testdata", name+".txtar")}}, "--database", newDatabase(t, dsn, name))
+	}
 }
 
-func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
+func runScripts(t *testing.T, tools lab.Tools, p testscript.Params, serverArgs ...string) {
 	t.Helper()
-	bin, tools := harness.Programs(t)
+	bin, newestCLI := harness.Programs(t)
 	examples := must.Get(filepath.Abs(filepath.Join("..", "..", "..", "..", "examples")))(t)
 	testscript.Run(t, testscript.Params{
 		Dir:                p.Dir,
 		Files:              p.Files,
 		RequireUniqueNames: true,
+		Condition: func(name string) (bool, error) {
+			if name != "newest" {
+				return false, fmt.Errorf("%q is no condition", name)
+			}
+			return tools.Dir == newestCLI.Dir, nil
+		},
 		Setup: func(env *testscript.Env) error {
 			w, err := harness.NewSite(context.Background(), bin, tools, filepath.Join(env.WorkDir, ".site"), "", append(serverArgs, "--forge-poll", "1s")...)
 			if err != nil {
@@ -115,6 +155,7 @@ func runScripts(t *testing.T, p testscript.Params, serverArgs ...string) {
 			"settings":    settings,
 			"api":         api,
 			"job":         job,
+			"pack":        pack,
 			"receiver":    receiver,
 			"received":    received,
 			"wait-update": waitUpdate,
@@ -317,6 +358,16 @@ func job(ts *testscript.TestScript, neg bool, args []string) {
 		of(ts).Logs(&logs)
 		ts.Fatalf("waiting for deployment %s of %s to be %s (it is %s): %v\n%s", args[1], args[0], args[2], last, err, logs.String())
 	}
+}
+
+func pack(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: pack DIR FILE")
+	}
+	program, err := lab.PolicyPack(context.Background(), os.Stderr)
+	ts.Check(err)
+	ts.Check(lab.WritePolicyPack(ts.MkAbs(args[0]), program, ts.ReadFile(args[1])))
+	ts.Check(lab.InstallLanguageHost(of(ts).Home, filepath.Join(of(ts).Bin, "workflow-runner")))
 }
 
 func waitUpdate(ts *testscript.TestScript, neg bool, args []string) {

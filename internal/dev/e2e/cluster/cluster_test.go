@@ -12,20 +12,22 @@ import (
 	"workflowagent/internal/dev/must"
 )
 
-// TestClusterRunsDeployments runs deployments with the stock CLI, and checks that they leave nothing
-// in the cluster.
+// TestClusterRunsDeployments runs deployments with the stock CLI, and an evaluation of the state that the first one
+// leaves, with an agent with default settings. It checks that they leave nothing in the cluster.
 func TestClusterRunsDeployments(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	w := harness.StartClusterSite(t)
 	must.Get(w.StartClusterAgent(ctx, nil))(t)
 	repo := w.Repo(ctx, t)
-	w.NewStack(ctx, t, "box", "dev", w.Image, nil)
+	s := w.NewStack(ctx, t, "box", "dev", w.Image, nil)
+	s.Audit(ctx, t)
 	for _, tc := range []struct{ operation, result string }{{"update", "+ 2 created"}, {"destroy", "- 2 deleted"}} {
 		limited, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		cli := exec.CommandContext(limited, filepath.Join(w.Tools.Dir, "pulumi"), "deployment", "run", tc.operation, repo.URL,
 			"--stack", w.Server.Organization+"/box/dev", "--git-branch", "main", "--suppress-stream-logs=false",
 			"--inherit-settings", "--pre-run-command", "echo KIND=pod >> /PULUMI_ENV",
+			"--pre-run-command", harness.RunLanguageHost, "--pre-run-command", harness.OpenEnvironment,
 			"--pre-run-command", "echo $KIND $(hostname) has ${#PULUMI_OIDC_TOKEN} characters; seq 20000 | sed 's/^/line /'")
 		cli.Env = w.Tools.Env(w.Home, w.Server.URL, w.Server.Token)
 		out, err := cli.CombinedOutput()
@@ -38,6 +40,12 @@ func TestClusterRunsDeployments(t *testing.T) {
 			if !strings.Contains(log, want) {
 				t.Errorf("the output of %s lacks %q; it ends with\n%s", tc.operation, want, log[max(0, len(log)-2000):])
 			}
+		}
+		if tc.operation == "update" {
+			if !strings.Contains(log, "[advisory]  no-random") || !strings.Contains(log, "the environment has opened-in-the-job") {
+				t.Errorf("the update lacks a violation or the environment; its output ends with\n%s", log[max(0, len(log)-2000):])
+			}
+			s.Evaluated(ctx, t)
 		}
 	}
 	var left []string

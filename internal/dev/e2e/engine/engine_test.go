@@ -16,13 +16,16 @@ import (
 	"workflowagent/internal/dev/must"
 )
 
+// TestEngineRunsDeployments runs all operations with an agent with default settings. On the bridge, it also runs a
+// policy pack in the updates, and evaluates the state with it.
 func TestEngineRunsDeployments(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		listen func(*lab.Engine) string
+		audit  bool
 	}{
-		{"host network", harness.OnLoopback},
-		{"bridge", harness.OnBridge},
+		{"host network", harness.OnLoopback, false},
+		{"bridge", harness.OnBridge, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -30,8 +33,15 @@ func TestEngineRunsDeployments(t *testing.T) {
 			must.Get(w.StartAgent(ctx, "docker", map[string]string{"pull_image": "false"}, "DOCKER_HOST="+engine.Host))(t)
 			repo := w.Repo(ctx, t)
 			s := w.NewStack(ctx, t, "box", "dev", image, nil)
+			if tc.audit {
+				s.Audit(ctx, t)
+			}
 			for _, operation := range []string{"update", "preview", "refresh", "destroy"} {
-				d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)",
+				opens := "true"
+				if tc.audit && operation == "update" {
+					opens = harness.OpenEnvironment
+				}
+				d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo from a container: $(id -u)", opens,
 					`test "$(cat "$PULUMI_OIDC_TOKEN_FILE")" = "$PULUMI_OIDC_TOKEN" && test "$(cat /mnt/pulumi/pulumi.oidc)" = "$PULUMI_OIDC_TOKEN" && echo the token has ${#PULUMI_OIDC_TOKEN} characters`))
 				log := s.Log(ctx, t, d)
 				if d.Status != "succeeded" {
@@ -41,6 +51,12 @@ func TestEngineRunsDeployments(t *testing.T) {
 					if !strings.Contains(log, want) {
 						t.Errorf("the log of %s lacks %q:\n%s", operation, want, log)
 					}
+				}
+				if tc.audit && operation == "update" {
+					if !strings.Contains(log, "[advisory]  no-random") || !strings.Contains(log, "the environment has opened-in-the-job") {
+						t.Errorf("the log of the update lacks a violation or the environment:\n%s", log)
+					}
+					s.Evaluated(ctx, t)
 				}
 			}
 		})

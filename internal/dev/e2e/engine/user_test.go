@@ -31,7 +31,7 @@ func TestEngineOtherUser(t *testing.T) {
 	addSubmodule(t, repo, "../inner.git", commit)
 	s := w.NewStack(ctx, t, "box", "dev", ref, map[string]string{workflow.SubmodulesVariable: "true"})
 	for _, operation := range []string{"update", "destroy"} {
-		d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo I am $(id -u):$(id -g), and the word is $(cat inner/word)", "touch written"))
+		d := s.Finish(ctx, t, s.Deploy(ctx, t, operation, repo.URL, "echo I am $(id -u):$(id -g), and the word is $(cat inner/word)", "touch written", harness.RunLanguageHost))
 		log := s.Log(ctx, t, d)
 		if d.Status != "succeeded" || !strings.Contains(log, "I am 1234:1234, and the word is from the submodule") {
 			t.Errorf("%s ended as %+v; its log:\n%s", operation, d, log)

@@ -19,6 +19,9 @@ const (
 	callLog        call = "log"
 	callResult     call = "result"
 	callJournal    call = "batch of a journal"
+	callState      call = "state"
+	callPack       call = "archive of a policy pack"
+	callFindings   call = "results of a policy evaluation"
 )
 
 type request struct {
@@ -46,6 +49,12 @@ func recognise(r *http.Request, body []byte) request {
 		q.call = callStatus
 	case isJournal(r.URL.Path):
 		q.call = callJournal
+	case len(parts) == 7 && parts[5] == "export":
+		q.call = callState
+	case r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/api/blobs/policy-packs/"):
+		q.call = callPack
+	case strings.HasPrefix(r.URL.Path, "/api/preview/insights/"):
+		q.call = callFindings
 	case len(parts) == 4 && strings.HasPrefix(r.URL.Path, "/api/workflow/jobs/"):
 		q.call = callDefinition
 	case len(parts) == 5 && parts[4] == "heartbeat":

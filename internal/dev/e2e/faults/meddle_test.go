@@ -38,6 +38,15 @@ func hold(p *faultProxy, w http.ResponseWriter, r *http.Request, q request, rl *
 	}
 }
 
+// holdAndLose keeps a call from the server until the rule is lifted, and then closes the connection.
+func holdAndLose(_ *faultProxy, _ http.ResponseWriter, r *http.Request, _ request, rl *rule) {
+	select {
+	case <-rl.lifted:
+	case <-r.Context().Done():
+	}
+	panic(http.ErrAbortHandler)
+}
+
 // holdAnswer lets the server process the call and holds the response; when the rule is lifted it
 // closes the connection. See [faultProxy.afterAnswer].
 func holdAnswer(p *faultProxy, _ http.ResponseWriter, r *http.Request, q request, rl *rule) {

@@ -31,6 +31,7 @@ var matrix = []struct {
 	{"kubernetes", podRows},
 	{"kubernetes", clusterRows},
 	{"any", clockRows},
+	{evaluationPlace, evaluationEvidence},
 	{packagePlace, packageEvidence},
 	{workspacePlace, workspaceEvidence},
 	{statePlace, tableRows(stateRows)},
@@ -159,7 +160,7 @@ func renderTable(rows []rowRecord) string {
 	var text strings.Builder
 	for _, place := range places {
 		name := "Jobs: " + place
-		if slices.Contains([]string{packagePlace, workspacePlace, statePlace, reportPlace}, place) {
+		if slices.Contains([]string{evaluationPlace, packagePlace, workspacePlace, statePlace, reportPlace}, place) {
 			name = place
 		}
 		fmt.Fprintf(&text, "\n## %s\n", name)

@@ -49,7 +49,19 @@ func testPush(t *testing.T, s *site) {
 	}
 }
 
-// testPull previews the commits of a pull request.
+// violatedPack has policies that the resource in [violating] violates.
+const violatedPack = `{"name": "lab", "version": "1.0.0", "displayName": "Lab", "policies": [
+  {"name": "no-file", "level": "advisory", "message": "choose an output", "type": "lab:index:File", "property": "path", "value": "bad"},
+  {"name": "no-bad-content", "level": "mandatory", "severity": "high", "message": "choose another <b>content</b>", "type": "lab:index:File", "property": "content", "value": "bad"}
+]}`
+
+// violating returns a program of a project with a resource that violates policies, and a comment.
+func violating(project, comment string) string {
+	return strings.Replace(program(project, 3), "outputs:", "  bad: {type: 'lab:File', properties: {path: ./bad, content: bad}} # "+comment+"\noutputs:", 1)
+}
+
+// testPull previews the commits of a pull request. A mandatory violation of a policy makes the statuses fail, and
+// advisory ones are only in the comment.
 func testPull(t *testing.T, s *site) {
 	r := s.newRepo(t, "preview")
 	dev := r.watch("dev", map[string]any{"previewPullRequests": true})
@@ -66,8 +78,29 @@ func testPull(t *testing.T, s *site) {
 	if text := r.comment(pull, "[preview/dev]", "succeeded", "`+4`", second[:8]); strings.Contains(text, first[:8]) {
 		t.Errorf("the comment still shows the first commit: %s", text)
 	}
+
+	pack := map[string]any{"name": "lab", "versionTag": "1.0.0"}
+	s.PublishPack(t.Context(), t, violatedPack)
+	s.ChangeGroup(t.Context(), t, "default-policy-group", "addPolicyPack", pack)
+	third := r.Commit(t, "feature", map[string]string{"infra/Pulumi.yaml": violating("preview", "third")})
+	if d := dev.Finish(t.Context(), t, r.find(dev, 3)); d.Status != "failed" {
+		t.Errorf("the preview with a mandatory violation ended as %+v", d)
+	}
+	r.reports(third, map[string]string{"preview/dev - preview deployment": "failure", "pulumi": "failure"})
+	r.comment(pull, "[preview/dev]", "failed", third[:8], "Policy violations\n\n```\n"+
+		"mandatory: lab no-bad-content: lab:index:File bad: choose another <b>content</b>\nadvisory: lab no-file: lab:index:File bad: choose an output\n")
+
+	pack["config"] = map[string]any{"all": map[string]any{"enforcementLevel": "advisory"}}
+	s.ChangeGroup(t.Context(), t, "default-policy-group", "addPolicyPack", pack)
+	fourth := r.Commit(t, "feature", map[string]string{"infra/Pulumi.yaml": violating("preview", "fourth")})
+	r.deployed(dev, "pull", fourth, "webhook", byPull)
+	r.reports(fourth, done)
+	r.comment(pull, "[preview/dev]", "succeeded", fourth[:8], "advisory: lab no-bad-content: lab:index:File bad")
+	delete(pack, "config")
+	s.ChangeGroup(t.Context(), t, "default-policy-group", "removePolicyPack", pack)
+
 	r.SetPull(t, pull, vcs.PullClosed)
-	r.decided("dev", second, "pull-request-closed")
+	r.decided("dev", fourth, "pull-request-closed")
 }
 
 // testReviewStack gives a pull request its own stack until it is closed.

@@ -66,7 +66,7 @@ func StartSiteIn(t *testing.T, c *cluster.Cluster, image *lab.Image, serverArgs 
 			t.Error(err)
 		}
 	})
-	w.Site = StartSite(t, c.HostIP.String(), serverArgs...)
+	w.Site = StartSite(t, c.HostIP.String(), append([]string{"--default-image", w.Image}, serverArgs...)...)
 	return w
 }
 

@@ -39,6 +39,10 @@ func (w *Site) NewStack(ctx context.Context, t *testing.T, project, name, image 
 // Path returns the API path of rest below the stack's deployments.
 func (s *Stack) Path(rest string) string { return "/api/stacks/" + s.Name + "/deployments/" + rest }
 
+// RunLanguageHost is a pre-run command that fails unless the language host of policy packs runs in the job. The host
+// ends with its input.
+const RunLanguageHost = `PATH=$(echo "${PULUMI_HOME:-$HOME/.pulumi}"/plugins/language-executable-v*):$PATH; : | pulumi-language-executable`
+
 // Deployment is the API's description of a deployment.
 type Deployment struct {
 	ID        string `json:"id"`

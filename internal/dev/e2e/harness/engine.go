@@ -23,8 +23,8 @@ outputs:
   hex: ${value.hex}
 `
 
-// StartEngineSite is like [StartSite], with a Docker Engine and an executor image. listen chooses
-// the server's address from the engine.
+// StartEngineSite is like [StartSite], with a Docker Engine and an executor image, also for evaluations. listen
+// chooses the server's address from the engine.
 func StartEngineSite(t *testing.T, listen func(*lab.Engine) string, serverArgs ...string) (w *Site, engine *lab.Engine, image string) {
 	t.Helper()
 	if reason, ok := lab.EngineAvailable(); !ok {
@@ -50,7 +50,7 @@ func StartEngineSiteWith(t *testing.T, jobs *lab.Image, listen func(*lab.Engine)
 		}
 	})
 	image = must.Get(jobs.Load(t.Context(), engine.Host))(t)
-	w = StartSite(t, listen(engine), serverArgs...)
+	w = StartSite(t, listen(engine), append([]string{"--default-image", image}, serverArgs...)...)
 	t.Cleanup(func() { Leftovers(context.Background(), t, engine) }) // while the agents still run
 	return w, engine, image
 }

@@ -132,6 +132,12 @@ func (s *serverMachine) wantPackaged(ctx context.Context, t *testing.T) {
 		"root:workflow-server 640\nworkflow-server:workflow-server 700\nworkflow-server:workflow-server 755\nworkflow-server:workflow-server 600\n" {
 		t.Errorf("configuration, data, sockets and key are\n%s", modes)
 	}
+	// The evaluator of environments enters its own sandbox inside that of the service.
+	hello := s.run(ctx, t, `systemd-run --quiet --pipe --wait -p User=workflow-server -p NoNewPrivileges=yes -p MemoryDenyWriteExecute=yes -p ProtectProc=invisible \
+-p "SystemCallFilter=$(systemctl show --value -p SystemCallFilter workflow-server)" -p SystemCallErrorNumber=EPERM /usr/bin/workflow-esc </dev/null`)
+	if !strings.Contains(hello, `"sandbox":true`) {
+		t.Errorf("the evaluator says %s", hello)
+	}
 	out := s.follow(ctx, t, "server-install.md", "server sign in", nil)
 	if page := s.signIn(ctx, t, out); !strings.Contains(page, "<title>organization · ") {
 		t.Errorf("the link of admin sign-in leads to\n%s", page)

@@ -22,7 +22,7 @@ func checkServer(t *testing.T, dir string) {
 	wrap := strings.TrimSuffix(archive, ".tar.gz")
 	archived := archiveMembers(t, filepath.Join(dir, archive))
 	checkMembers(t, archived, map[string]fs.FileMode{
-		wrap + "/" + release.Server: 0o755, wrap + "/LICENSE": 0o644, wrap + "/THIRD_PARTY_NOTICES": 0o644, wrap + "/man/*": 0o644,
+		wrap + "/" + release.Server: 0o755, wrap + "/" + release.Evaluator: 0o755, wrap + "/LICENSE": 0o644, wrap + "/THIRD_PARTY_NOTICES": 0o644, wrap + "/man/*": 0o644,
 		wrap + "/workflow-server.yaml.sample": 0o644, wrap + "/workflow-server.schema.json": 0o644,
 	})
 	checkServerDeb(t, dir, archived[wrap+"/"+release.Server].data)
@@ -40,7 +40,7 @@ func checkServerDeb(t *testing.T, dir string, program []byte) {
 	members := tarMembers(t, bytes.NewReader(out))
 	const doc = "usr/share/doc/" + release.Server
 	checkMembers(t, members, map[string]fs.FileMode{
-		"usr/bin/" + release.Server: 0o755, "usr/share/workflow-server/workflow-server.yaml": 0o644,
+		"usr/bin/" + release.Server: 0o755, "usr/bin/" + release.Evaluator: 0o755, "usr/share/workflow-server/workflow-server.yaml": 0o644,
 		"usr/lib/systemd/system/workflow-server.service": 0o644, "usr/lib/sysusers.d/workflow-server.conf": 0o644, "usr/lib/tmpfiles.d/workflow-server.conf": 0o644,
 		doc + "/copyright": 0o644, doc + "/THIRD_PARTY_NOTICES": 0o644, doc + "/changelog.Debian.gz": 0o644, doc + "/workflow-server.yaml.sample": 0o644, doc + "/workflow-server.schema.json": 0o644,
 		"usr/share/bash-completion/completions/" + release.Server: 0o644, "usr/share/zsh/vendor-completions/_" + release.Server: 0o644,
@@ -71,7 +71,7 @@ func checkServerRPM(t *testing.T, dir string) {
 	file := rpmOf(t, dir, release.Server)
 	list := harness.Say(t, dir, "rpm", "--query", "--package", "--nosignature", "--queryformat", "[%{FILENAMES} %{FILEMODES:octal} %{FILEUSERNAME}:%{FILEGROUPNAME} %{FILEFLAGS:fflags}\n]", file)
 	for _, line := range []string{
-		"/etc/workflow-server/workflow-server.yaml 100640 root:workflow-server cn", "/usr/bin/workflow-server 100755 root:root ",
+		"/etc/workflow-server/workflow-server.yaml 100640 root:workflow-server cn", "/usr/bin/workflow-server 100755 root:root ", "/usr/bin/workflow-esc 100755 root:root ",
 		"/usr/share/licenses/workflow-server/THIRD_PARTY_NOTICES 100644 root:root l",
 		"/usr/lib/systemd/system/workflow-server.service 100644 root:root ", "/usr/lib/sysusers.d/workflow-server.conf 100644 root:root ",
 	} {

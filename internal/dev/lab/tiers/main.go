@@ -182,6 +182,10 @@ func (s *suite) install(ctx context.Context, out io.Writer) error {
 	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "install"), s.env, "./...")
 }
 
+func (s *suite) evaluator(ctx context.Context, out io.Writer) error {
+	return s.goTestIn(ctx, out, filepath.Join(s.root, "cmd", "workflow-esc"), s.env, "./...")
+}
+
 func (s *suite) pages(ctx context.Context, out io.Writer) error {
 	return s.goTestIn(ctx, out, filepath.Join(s.root, "internal", "dev", "tools", "console"), s.env, "./...")
 }

@@ -17,7 +17,7 @@ const parallelTests = "6"
 const parallelMachines = "3"
 
 // atOnce is how many tiers run at the same time.
-const atOnce = 3
+const atOnce = 4
 
 // tiers returns the tiers in the order in which they start: the longest first, and those that mostly wait next to
 // those that need the processors.
@@ -35,6 +35,7 @@ func tiers() []tier {
 		{name: "unit", what: "unit tests of the other packages", missing: always, test: (*suite).unit},
 		{name: "packages", what: "a release's content and signatures, and that its build is reproducible", missing: packagesMissing, test: e2e("packages", parallelTests)},
 		{name: "install", what: "manifests, charts and the Pulumi program for Kubernetes, in their own module", missing: installMissing, test: (*suite).install},
+		{name: "evaluator", what: "the evaluator of environments and its sandbox, in their own module", missing: always, test: (*suite).evaluator},
 		{name: "pages", what: "the console's scripts, templates and colours, in their own module", missing: always, test: (*suite).pages},
 		{name: "provider", what: "the example provider, in its own module", missing: clientsMissing, test: (*suite).provider},
 	}

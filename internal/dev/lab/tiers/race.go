@@ -16,7 +16,7 @@ var concurrent = []struct {
 		"They run loops and child processes concurrently.",
 		names(`agent agent/control agent/executor/process agent/executor/workspacedir agent/health agent/workspace checkup delivery
 			host/daemon sys/initsystem
-			runner runner/credentials runner/process runner/steps runner/workspace reach protocol`),
+			runner runner/credentials runner/languagehost runner/policy runner/process runner/steps runner/workspace reach protocol`),
 	},
 	{
 		"They run the server's loops, or test what happens at the same time.",
@@ -24,9 +24,9 @@ var concurrent = []struct {
 	},
 	{
 		"Requests and loops share their values in memory.",
-		names(`agent/pooltoken connlimit host/upkeep server/certfile server/api/forges server/api/request server/api/system server/api/web server/budget
-			server/console/assets server/console/page server/identity/attempts server/identity/issuer server/identity/keyring
-			server/identity/oidc server/identity/signin/openid server/joblog server/pools server/recent server/stacks server/stacks/events
+		names(`agent/pooltoken connlimit host/upkeep memlimit server/certfile server/api/forges server/api/request server/api/system server/api/web server/budget
+			server/console/assets server/console/page server/environments/evaluator server/environments/providers server/identity/attempts server/identity/issuer server/identity/keyring
+			server/identity/oidc server/identity/signin/openid server/joblog server/policies server/policies/evaluations server/pools server/recent server/stacks server/stacks/events
 			server/stacks/lru server/stacks/mask server/vcs/forges/github server/vcs/forges/refs server/vcs/integrations`),
 	},
 }

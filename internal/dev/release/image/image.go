@@ -76,7 +76,7 @@ func Server() Product {
 		Repositories: []string{"workflow-server"},
 		title:        "Workflow server",
 		dir:          dir,
-		programs:     []string{"workflow-server"},
+		programs:     []string{release.Server, release.Evaluator},
 		links:        map[string]string{"/usr/bin/workflow-server": dir + "/workflow-server"},
 		state:        state,
 		command:      []string{"/usr/bin/workflow-server", "serve"},

@@ -50,6 +50,7 @@ func programs(t *testing.T, arch string) string {
 	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
 	for name, text := range map[string][]byte{
 		"customer-managed-workflow-agent": program(t, machine, false), "workflow-runner": program(t, machine, false), "workflow-server": program(t, machine, false),
+		"workflow-esc":               program(t, machine, false),
 		"workflow-runner-embeddable": program(t, elf.EM_X86_64, false), "workflow-runner-embeddable-arm64": program(t, elf.EM_AARCH64, false),
 		"LICENSE": []byte("a license\n"),
 	} {

@@ -27,7 +27,7 @@ func TestGoreleaserConfig(t *testing.T) {
 		must.OK(t, yaml.Unmarshal(text, into))
 	}
 	builds, ok := got["builds"].([]any)
-	if !ok || len(builds) != 3 {
+	if !ok || len(builds) != 4 {
 		t.Fatalf("the builds are %v", got["builds"])
 	}
 	for _, b := range builds {

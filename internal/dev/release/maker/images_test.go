@@ -64,7 +64,7 @@ func withArchives(t *testing.T, m *maker) {
 		agent := must.Get(release.Archive(m.version, p.os, p.arch))(t)
 		writeTestArchive(t, m, agent, p.arch, release.Programs()...)
 		server := must.Get(release.ServerArchive(m.version, p.os, p.arch))(t)
-		writeTestArchive(t, m, server, p.arch, "workflow-server")
+		writeTestArchive(t, m, server, p.arch, release.Server, release.Evaluator)
 	}
 }
 

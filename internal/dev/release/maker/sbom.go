@@ -143,6 +143,9 @@ func librariesOf(info *debug.BuildInfo) []cdx.Component {
 		if dep.Replace != nil {
 			dep = dep.Replace
 		}
+		if strings.HasPrefix(dep.Path, ".") {
+			continue // a directory of this repository
+		}
 		libraries = append(libraries, library(dep.Path, dep.Version))
 	}
 	return libraries

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -93,5 +94,16 @@ func TestBillOfSomethingElse(t *testing.T) {
 		if _, err := m.bill(file); err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// TestOwnModules checks that a directory of this repository, which a program of another module uses, is no library.
+func TestOwnModules(t *testing.T) {
+	libraries := librariesOf(&debug.BuildInfo{GoVersion: "go1.26.8", Deps: []*debug.Module{
+		{Path: "workflowagent", Version: "v0.0.0", Replace: &debug.Module{Path: "../..", Version: "(devel)"}},
+		{Path: "example.com/a", Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/b", Version: "v1.1.0"}},
+	}})
+	if len(libraries) != 2 || libraries[1].PackageURL != "pkg:golang/example.com/b@v1.1.0" {
+		t.Errorf("%+v", libraries)
 	}
 }

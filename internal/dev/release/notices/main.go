@@ -33,14 +33,16 @@ func main() {
 
 func write(root string) error {
 	found := map[string]*notice{}
-	for _, goos := range []string{"linux", "darwin"} {
-		packages, err := list(root, goos)
-		if err != nil {
-			return err
-		}
-		for _, p := range packages {
-			if err := p.addTo(found); err != nil {
+	for _, module := range modules() {
+		for _, goos := range []string{"linux", "darwin"} {
+			packages, err := list(filepath.Join(root, module.dir), module.programs, goos)
+			if err != nil {
 				return err
+			}
+			for _, p := range packages {
+				if err := p.addTo(found); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -48,6 +50,16 @@ func write(root string) error {
 		return fmt.Errorf("writing the notices: %w", err)
 	}
 	return nil
+}
+
+// own is the module of this repository that its other ones use.
+const own = "workflowagent"
+
+// programs are those of a module of this repository.
+type programs struct{ dir, programs string }
+
+func modules() []programs {
+	return []programs{{".", "./cmd/..."}, {"cmd/workflow-esc", "./..."}}
 }
 
 // source is a package of Go, of a module or of this repository, in the form of "go list".
@@ -60,10 +72,10 @@ type source struct {
 	}
 }
 
-// list returns the packages that are part of the programs on an operating system.
-func list(root, goos string) ([]source, error) {
-	cmd := exec.CommandContext(context.Background(), "go", "list", "-deps", "-json=Dir,Root,Standard,Module", "./cmd/...")
-	cmd.Dir = root
+// list returns the packages that are part of programs of the module in a directory, on an operating system.
+func list(dir, programs, goos string) ([]source, error) {
+	cmd := exec.CommandContext(context.Background(), "go", "list", "-deps", "-json=Dir,Root,Standard,Module", programs)
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH=amd64", "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -90,7 +102,7 @@ type notice struct {
 
 // addTo adds the notices in the package's directory and in its parents up to the root of its module.
 func (p source) addTo(found map[string]*notice) error {
-	if !p.Standard && (p.Module == nil || p.Module.Main) {
+	if !p.Standard && (p.Module == nil || p.Module.Main || p.Module.Path == own) {
 		return nil
 	}
 	dir, top, name := p.Root, p.Root, "Go"

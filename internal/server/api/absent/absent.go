@@ -36,6 +36,9 @@ const (
 	stack   = web.StackPath
 	org     = "/api/orgs/{org}"
 	console = "/api/console"
+
+	environments = "/api/esc/environments"
+	environment  = web.EnvironmentPath
 )
 
 // What is missing at several paths.
@@ -44,6 +47,8 @@ const (
 	signInAtHosts = "sign-in at git hosts; integrations have tokens or keys of their own"
 	registry      = "a registry of packages, templates and policy packs"
 	acceptance    = "this call for invitations; open the link in a browser to accept one"
+	approvals     = "approvals of changes and of opening"
+	rotation      = "the rotation of secrets in environments"
 	mail          = "invitations by e-mail; make a link and pass it on"
 )
 
@@ -75,16 +80,30 @@ var features = []Feature{
 	{"/api/user/github", "linked accounts", small},
 	{"/api/user/gitlab-app", "linked accounts", small},
 	{"/api/user/vcs", "linked accounts", small},
-	{"/api/esc", "environments (Pulumi ESC)", other},
-	{"/api/environments", "environments (Pulumi ESC)", other},
-	{"/api/preview/environments", "environments (Pulumi ESC)", other},
-	{org + "/policygroups", "policies; to use a policy pack, run pulumi up --policy-pack", other},
-	{org + "/policypacks", "policies; to use a policy pack, run pulumi up --policy-pack", other},
-	{org + "/policyresults", "policies; to use a policy pack, run pulumi up --policy-pack", other},
+	{"PATCH " + environment + "/drafts", approvals, other},
+	{environment + "/drafts/{changeRequestID}/status", approvals, other},
+	{environment + "/drafts/{changeRequestID}/rebase", approvals, other},
+	{environment + "/open/request", approvals, other},
+	{environment + "/rotate", rotation, later},
+	{environment + "/schedules", rotation, later},
+	{environment + "/ownership", "this call for owners of environments; workflow-server user hand-over gives all that a user owns to another user", small},
+	{environments + "/{org}/restore", "the restoring of deleted environments; protect them from deletion, and restore a backup", small},
+	{environments, "", ""},
+	{"/api/esc/rotators", rotation, later},
+	{"/api/esc/providers", "", ""},
+	{"/api/esc/context", "", ""},
+	{"/api/esc", "wizards that set up clouds for environments; docs/environment-providers.md shows the steps", small},
+	{"/api/environments", "environments without projects; use a newer version of pulumi", small},
+	{"/api/preview/environments", "environments without projects; use a newer version of pulumi", small},
+	{org + "/policyresults/violationsv2", "this list of violations; list policy issues", small},
 	{org + "/search", "a search of resources", other},
 	{org + "/discovered-resources", "Pulumi Insights", other},
 	{org + "/insights-scans", "Pulumi Insights", other},
-	{"/api/preview/insights", "Pulumi Insights", other},
+	{"/api/preview/insights/{org}/accounts", "Pulumi Insights", other},
+	{"/api/preview/insights/{org}/discovered-stacks", "Pulumi Insights", other},
+	{"/api/preview/insights/{org}/import", "Pulumi Insights", other},
+	{"/api/preview/insights/{org}/insightstrial", "Pulumi Insights", other},
+	{"/api/preview/insights/{org}/stacks", "Pulumi Insights", other},
 	{"/api/change-gates", "change approvals", other},
 	{"/api/change-requests", "change approvals", other},
 	{org + "/template", "templates of an organization; instead, run pulumi new with the URL of a template", other},

@@ -18,7 +18,7 @@ const (
 	socketName = "control.sock"
 	lockName   = "control.lock"
 
-	maxRequest = 1 << 20
+	maxRequest = 64 << 20 // definitions of environments
 	maxAnswer  = 64 << 20
 
 	aboutPath   = "/about"

@@ -116,7 +116,7 @@ func TestErrors(t *testing.T) {
 	serve(t, control.About{DataDir: dir}, echo{}, dir)
 	c := must.Get(control.Find(t.Context(), wanted(dir), dir))(t)
 	defer c.Close()
-	if _, err := c.Call(t.Context(), "x", make([]byte, 2<<20)); fault.KindOf(err) != fault.KindTooLarge {
+	if _, err := c.Call(t.Context(), "x", make([]byte, 65<<20)); fault.KindOf(err) != fault.KindTooLarge {
 		t.Errorf("a large request: %v", err)
 	}
 }

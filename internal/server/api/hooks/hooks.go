@@ -14,11 +14,11 @@ import (
 
 type routes struct{ webhooks *webhooks.Service }
 
-// handler serves a route of the webhooks of a stack or an organization.
+// handler serves a route of the webhooks of a stack, an environment or an organization.
 type handler func(w http.ResponseWriter, r *http.Request, o webhooks.Owner) error
 
-// Register adds the routes of webhooks. All require the administration of the stack or the
-// organization: the URL of a receiver is often a secret, and a webhook acts for its creator.
+// Register adds the routes of webhooks. All require the administration of the stack, the environment or
+// the organization: the URL of a receiver is often a secret, and a webhook acts for its creator.
 func Register(rt *web.Router, s *webhooks.Service) {
 	h := &routes{s}
 	const one = "/hooks/{hook}"
@@ -40,11 +40,16 @@ func Register(rt *web.Router, s *webhooks.Service) {
 		ofStack := func(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 			return route.handler(w, r, webhooks.Owner{Org: store.Organization{ID: st.OrgID, Name: st.OrgName}, Stack: st})
 		}
+		ofEnvironment := func(w http.ResponseWriter, r *http.Request, e store.Environment) error {
+			return route.handler(w, r, webhooks.Owner{Org: store.Organization{ID: e.OrgID, Name: e.OrgName}, Environment: e})
+		}
 		if route.changes {
 			need = web.NeedGrant
 			rt.StackAccess(route.method, web.StackPath+route.path, ofStack)
+			rt.EnvironmentLasting(route.method, web.EnvironmentPath+route.path, store.AdminEnvironment, ofEnvironment)
 		} else {
 			rt.Stack(route.method, web.StackPath+route.path, identity.Manage, ofStack)
+			rt.Environment(route.method, web.EnvironmentPath+route.path, store.AdminEnvironment, ofEnvironment)
 		}
 		rt.Org(route.method, ofOrg, need, func(w http.ResponseWriter, r *http.Request, o store.Organization) error {
 			return route.handler(w, r, webhooks.Owner{Org: o})
@@ -79,7 +84,10 @@ func change(w http.ResponseWriter, r *http.Request, o webhooks.Owner) (webhooks.
 		got       *string
 		wantInURL string
 	}{
-		{"Organization", b.Organization, o.Org.Name}, {"Project", b.Project, o.Stack.Project}, {"Stack", b.Stack, o.Stack.Name}, {"Environment", b.Environment, ""},
+		{"Organization", b.Organization, o.Org.Name},
+		{"Project", b.Project, o.Stack.Project + o.Environment.Project},
+		{"Stack", b.Stack, o.Stack.Name},
+		{"Environment", b.Environment, o.Environment.Name},
 	} {
 		if name.got != nil && *name.got != "" && *name.got != name.wantInURL {
 			return webhooks.Change{}, fault.Invalid("%s name from request body doesn't match URL", name.what)
@@ -95,6 +103,7 @@ type hookBody struct {
 	Organization     string   `json:"organizationName"`
 	Project          string   `json:"projectName,omitempty"`
 	Stack            string   `json:"stackName,omitempty"`
+	Environment      string   `json:"envName,omitempty"`
 	Name             string   `json:"name"`
 	DisplayName      string   `json:"displayName"`
 	URL              string   `json:"payloadUrl"`
@@ -110,7 +119,8 @@ type hookBody struct {
 
 func hookOf(o webhooks.Owner, h webhooks.Webhook) hookBody {
 	return hookBody{
-		Organization: o.Org.Name, Project: o.Stack.Project, Stack: o.Stack.Name, Name: h.Name, DisplayName: h.DisplayName,
+		Organization: o.Org.Name, Project: o.Stack.Project + o.Environment.Project, Stack: o.Stack.Name, Environment: o.Environment.Name,
+		Name: h.Name, DisplayName: h.DisplayName,
 		URL: h.URL, Format: h.Format, Active: h.Active, Filters: append([]string{}, h.Filters...), Groups: append([]string{}, h.Groups...),
 		HasSecret: h.HasSecret, SecretCiphertext: h.SecretDigest, SecretLost: h.SecretLost,
 	}

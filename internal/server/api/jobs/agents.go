@@ -16,6 +16,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/policies/evaluations"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/workflow"
 )
@@ -35,9 +36,9 @@ type agentRoutes struct {
 }
 
 // Register adds the routes for agents and runners. runnerDir is the directory of the runner binary.
-func Register(rt *web.Router, s *deployments.Service, runnerDir, externalURL string) {
+func Register(rt *web.Router, s *deployments.Service, e *evaluations.Service, runnerDir, externalURL string) {
 	(&agentRoutes{s, runnerDir, externalURL, rt.Issued}).register(rt)
-	(&jobRoutes{s}).register(rt)
+	(&jobRoutes{s, e}).register(rt)
 }
 
 func (a *agentRoutes) register(rt *web.Router) {
@@ -79,10 +80,10 @@ func (a *agentRoutes) answerPoll(w http.ResponseWriter, r *http.Request, poll *d
 		return web.Done(w, nil)
 	}
 	a.issued(claim.Token)
+	id := cmp.Or(claim.Job.DeploymentID, claim.Job.ID) // only a deployment has another id than its job
 	return web.WriteJSON(w, r, http.StatusOK, protocol.PollResponse{
-		JobID: claim.Job.ID, JobToken: claim.Token, OIDCToken: claim.IdentityToken, RunID: claim.Job.DeploymentID,
-		TypeSpecificID: claim.Job.DeploymentID, DeploymentID: claim.Job.DeploymentID,
-		WorkflowType: workflow.TypeDeployment, Epoch: claim.Job.Epoch,
+		JobID: claim.Job.ID, JobToken: claim.Token, OIDCToken: claim.IdentityToken, RunID: id,
+		TypeSpecificID: id, DeploymentID: claim.Job.DeploymentID, WorkflowType: claim.Type, Epoch: claim.Job.Epoch,
 	})
 }
 
@@ -99,7 +100,7 @@ type loadBody struct {
 
 func (a *agentRoutes) load(w http.ResponseWriter, r *http.Request) error {
 	p := web.Principal(r)
-	l, err := a.deployments.PoolLoad(r.Context(), p.Org.ID, p.PoolID)
+	l, err := a.deployments.PoolLoad(r.Context(), p.Org.ID, p.PoolID, typesOf(r)...)
 	return web.Answer(w, r, loadBody{
 		Queued: l.Queued, Claimable: l.Claimable, OldestWaitSeconds: int64(l.OldestWait / time.Second),
 		Running: l.Running, BusySlots: l.BusySlots, IdleSlots: l.IdleSlots, Agents: l.Agents,
@@ -150,12 +151,18 @@ func readPoll(r *http.Request) (*deployments.Poll, error) {
 		p.KnowsDrained = &known
 	}
 	p.Wait = preferredWait(r.Header.Values(protocol.HeaderPrefer))
+	p.Types = typesOf(r)
+	return p.From(web.Principal(r)), nil
+}
+
+// typesOf returns the workflow types that the query of a request names.
+func typesOf(r *http.Request) (types []workflow.Type) {
 	for _, v := range r.URL.Query()["type"] {
 		for name := range strings.SplitSeq(v, ",") {
-			p.Types = append(p.Types, workflow.Type(strings.TrimSpace(name)))
+			types = append(types, workflow.Type(strings.TrimSpace(name)))
 		}
 	}
-	return p.From(web.Principal(r)), nil
+	return types
 }
 
 // preferredWait parses "Prefer: wait=N", in seconds. It ignores unknown preferences, as RFC 7240

@@ -2,6 +2,7 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -12,8 +13,11 @@ import (
 	"workflowagent/internal/server/budget"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/identity/issuer"
 	"workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/policies/evaluations"
+	"workflowagent/internal/workflow"
 )
 
 // Bounds of one log request, in bytes.
@@ -22,7 +26,28 @@ const (
 	maxLogInflated = 8 << 20
 )
 
-type jobRoutes struct{ deployments *deployments.Service }
+// calls are what the runners and agents of a type of job call.
+type calls interface {
+	Definition(ctx context.Context, p identity.Principal, jobID string) (*workflow.JobDefinition, error)
+	Heartbeat(ctx context.Context, p identity.Principal, jobID string, r protocol.HeartbeatRequest) (protocol.HeartbeatResponse, error)
+	StepStatus(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.StepStatusRequest) error
+	PutLog(ctx context.Context, p identity.Principal, jobID string, step int, offset int64, framed []byte) (ack protocol.LogAck, gap bool, err error)
+	PostLines(ctx context.Context, p identity.Principal, jobID string, step int, r protocol.LogLines) error
+	Result(ctx context.Context, p identity.Principal, jobID string, r protocol.ResultRequest) error
+}
+
+type jobRoutes struct {
+	deployments *deployments.Service
+	evaluations *evaluations.Service
+}
+
+// of returns the service of the caller's type of job.
+func (j *jobRoutes) of(r *http.Request) calls {
+	if web.Principal(r).DeploymentID == "" {
+		return j.evaluations
+	}
+	return j.deployments
+}
 
 func (j *jobRoutes) register(rt *web.Router) {
 	const base = "/api/workflow/jobs/{jobID}"
@@ -36,7 +61,7 @@ func (j *jobRoutes) register(rt *web.Router) {
 }
 
 func (j *jobRoutes) definition(w http.ResponseWriter, r *http.Request) error {
-	def, err := j.deployments.Definition(r.Context(), web.Principal(r), web.Param(r, "jobID"))
+	def, err := j.of(r).Definition(r.Context(), web.Principal(r), web.Param(r, "jobID"))
 	return web.Answer(w, r, def, err)
 }
 
@@ -45,7 +70,7 @@ func (j *jobRoutes) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeOptional(w, r, &req); err != nil {
 		return err
 	}
-	resp, err := j.deployments.Heartbeat(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
+	resp, err := j.of(r).Heartbeat(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
 	return web.Answer(w, r, resp, err)
 }
 
@@ -53,6 +78,9 @@ func (j *jobRoutes) identityToken(w http.ResponseWriter, r *http.Request) error 
 	var req protocol.IdentityTokenRequest
 	if err := request.DecodeOptional(w, r, &req); err != nil {
 		return err
+	}
+	if web.Principal(r).DeploymentID == "" {
+		return fault.Forbidden("policy evaluations get no identity tokens")
 	}
 	token, err := j.deployments.IdentityToken(r.Context(), web.Principal(r), web.Param(r, "jobID"), req.Audience)
 	if limited, ok := errors.AsType[*issuer.LimitError](err); ok {
@@ -71,7 +99,7 @@ func (j *jobRoutes) stepStatus(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeDocument(w, r, &req); err != nil {
 		return err
 	}
-	return web.Answer(w, r, struct{}{}, j.deployments.StepStatus(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
+	return web.Answer(w, r, struct{}{}, j.of(r).StepStatus(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
 }
 
 func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
@@ -83,7 +111,7 @@ func (j *jobRoutes) lines(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeDocument(w, r, &req); err != nil {
 		return err
 	}
-	return web.Answer(w, r, struct{}{}, j.deployments.PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
+	return web.Answer(w, r, struct{}{}, j.of(r).PostLines(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, req))
 }
 
 // logConflict is the body of a 409 response to raw log: the offset from which to continue, and the
@@ -108,7 +136,7 @@ func (j *jobRoutes) log(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer budget.Reuse(framed)
-	ack, gap, err := j.deployments.PutLog(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, offset, framed)
+	ack, gap, err := j.of(r).PutLog(r.Context(), web.Principal(r), web.Param(r, "jobID"), step, offset, framed)
 	if err != nil {
 		return err
 	}
@@ -126,7 +154,7 @@ func (j *jobRoutes) result(w http.ResponseWriter, r *http.Request) error {
 	if err := request.DecodeDocument(w, r, &req); err != nil {
 		return err
 	}
-	err := j.deployments.Result(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
+	err := j.of(r).Result(r.Context(), web.Principal(r), web.Param(r, "jobID"), req)
 	if missing, ok := errors.AsType[*joblog.Missing](err); ok {
 		return web.WriteJSON(w, r, http.StatusConflict, protocol.ResultConflict{
 			Code: http.StatusConflict, Message: web.Message(http.StatusConflict, missing.Error()), Missing: missing.Logs,

@@ -69,7 +69,7 @@ func (a *agentRoutes) workflowClaimed(w http.ResponseWriter, r *http.Request) er
 // checkWorkflow returns the status of a workflow, which the path names as TYPE:ID.
 func (a *agentRoutes) checkWorkflow(w http.ResponseWriter, r *http.Request) error {
 	kind, id, _ := strings.Cut(web.Param(r, "workflow"), ":")
-	if kind != string(workflow.TypeDeployment) {
+	if kind != string(workflow.TypeDeployment) && kind != string(workflow.TypePolicyEvaluation) {
 		return fault.NotFound("this server runs no workflows of type %q", kind)
 	}
 	status, err := a.deployments.StatusForAgent(r.Context(), web.Principal(r), id)

@@ -30,7 +30,7 @@ var (
 // routes returns a server's handler. wrap, unless nil, is in front of it.
 func routes(trust clientaddr.Trust, wrap func(http.Handler) http.Handler) http.Handler {
 	mux := chi.NewRouter()
-	rt := web.NewRouter(mux, nil, nil)
+	rt := web.NewRouter(mux, nil, nil, nil)
 	Register(rt, Server{Key: key, Trust: trust, Instance: "i", Host: "h", Version: "v1"})
 	rt.Public(http.MethodGet, readyPath, func(w http.ResponseWriter, r *http.Request) error {
 		return web.WriteJSON(w, r, http.StatusOK, map[string]string{"status": "ready"})

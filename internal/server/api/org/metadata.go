@@ -17,7 +17,7 @@ agentIntegrationCatalogEnabled agentScheduledTasksEnabled aiAgentsEnabled aleEna
 auditLogUIFilteringEnabled auditLogsEnabled bitbucketVCSEnabled bringYourOwnKeyEnabled
 cliIntegrationCatalogEnabled crossGuardEnabled customRoleCondition customRolesEnabled customTemplatesEnabled
 customVCSEnabled dependencyCachingEnabled discoveredStacksEnabled
-environmentRevisionTagsEnabled environmentSecretRotationEnabled environmentsEnabled environmentsRestoreEnabled
+environmentSecretRotationEnabled environmentsRestoreEnabled
 escEditorRevampEnabled escOnboardingAzureOAuthClientEnabled escOnboardingEnabled
 escOnboardingGcpOAuthClientEnabled escOnboardingV2Enabled fixDriftWithNeoEnabled ghAppDetailedDiffEnabled
 gitHubEnterpriseIntegrationEnabled iacCloudImportEnabled insightsAutoPolicyPacksEnabled
@@ -27,13 +27,15 @@ policyIssueManagementEnabled policyManagementV2Enabled propertySearchUIEnabled r
 resourceSearchEnabled scimEnabled selfServeIDPRemoval
 serviceBackedConfigEnabled themingEnabled`
 	out := map[string]bool{
-		"agentPoolRegistrationEnabled": true,
-		"deployEnabled":                true,
-		"driftDetectionEnabled":        true,
-		"restoreStacksEnabled":         true,
-		"selfHostedDeploymentsEnabled": true,
-		"teamsEnabled":                 true,
-		"webhooksEnabled":              true,
+		"agentPoolRegistrationEnabled":   true,
+		"deployEnabled":                  true,
+		"driftDetectionEnabled":          true,
+		"environmentRevisionTagsEnabled": true,
+		"environmentsEnabled":            true,
+		"restoreStacksEnabled":           true,
+		"selfHostedDeploymentsEnabled":   true,
+		"teamsEnabled":                   true,
+		"webhooksEnabled":                true,
 	}
 	for name := range strings.FieldsSeq(missing) {
 		out[name] = false
@@ -43,8 +45,8 @@ serviceBackedConfigEnabled themingEnabled`
 
 // noFeatures are settings of an organization for features that this server does not have.
 var noFeatures = map[string]any{
-	"accountCount": 0, "aiEnablement": "", "auditLogsEnabled": false, "defaultAccountPermission": 0, "defaultEnvironmentPermission": "none",
-	"environmentCount": 0, "insightsTrialUsingPolicy": false, "membersCanCreateAccounts": false, "membersCanTransferStacks": false,
+	"accountCount": 0, "aiEnablement": "", "auditLogsEnabled": false, "defaultAccountPermission": 0,
+	"insightsTrialUsingPolicy": false, "membersCanCreateAccounts": false, "membersCanTransferStacks": false,
 	"naturalLanguageSearchDisabled": true, "neoAgentDisabled": true, "neoApprovalMode": "manual", "neoCLIExplanationsDisabled": true,
 	"neoEnabled": false, "neoTaskSharingMode": "none", "preferredVCS": "none",
 }
@@ -54,9 +56,14 @@ func (u *userRoutes) metadata(w http.ResponseWriter, r *http.Request, o store.Or
 	if err != nil {
 		return err
 	}
+	environments, err := u.identity.CountEnvironments(r.Context(), web.Principal(r), o.ID)
+	if err != nil {
+		return err
+	}
 	body := map[string]any{
 		"id": o.ID, "kind": "pulumi", "created": web.RFC3339(o.CreatedAt), "userRole": web.Principal(r).Role(o.ID), "features": features,
-		"defaultStackPermission": o.StackPermission, "defaultPulumiVersion": o.PulumiVersion,
+		"defaultStackPermission": o.StackPermission, "defaultPulumiVersion": o.PulumiVersion, "projectReads": o.ProjectReads,
+		"defaultEnvironmentPermission": o.EnvironmentPermission.String(), "environmentCount": environments,
 		"memberCount": members, "stackCount": stacks,
 		// What members may do is fixed: docs/access.md.
 		"membersCanCreateStacks": true, "membersCanCreateTeams": false, "membersCanDeleteStacks": false,

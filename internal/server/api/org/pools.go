@@ -7,6 +7,7 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/deployments"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/store"
 )
@@ -34,13 +35,15 @@ func (p *poolRoutes) register(rt *web.Router) {
 	})
 }
 
-// patchOrg changes the default pool, the default permission and the default version of pulumi of an
-// organization. It ignores the other settings in the request.
+// patchOrg changes the default pool, the default permissions, the default version of pulumi and the rule for
+// jobs of one project of an organization. It ignores the other settings in the request.
 func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o *store.Organization) error {
 	var req struct {
 		DefaultPool     *string           `json:"setDefaultAgentPoolID"`
 		StackPermission *store.Permission `json:"setDefaultStackPermission"`
+		Environment     *string           `json:"setDefaultEnvironmentPermission"`
 		PulumiVersion   *string           `json:"setDefaultPulumiVersion"`
+		ProjectReads    *bool             `json:"setProjectReads"`
 	}
 	if err := request.Decode(w, r, &req); err != nil {
 		return err
@@ -51,12 +54,28 @@ func (p *poolRoutes) patchOrg(w http.ResponseWriter, r *http.Request, o *store.O
 		}
 		o.StackPermission = *req.StackPermission
 	}
+	if req.Environment != nil {
+		permission, ok := store.ParseEnvironmentPermission(*req.Environment)
+		if !ok {
+			return fault.Invalid("the permission %q is unknown; use none, read, open, write or admin", *req.Environment)
+		}
+		if err := p.users.identity.SetEnvironmentPermission(r.Context(), o.ID, permission); err != nil {
+			return err
+		}
+		o.EnvironmentPermission = permission
+	}
 	if req.PulumiVersion != nil {
 		version := strings.TrimSpace(*req.PulumiVersion)
 		if err := p.users.identity.SetPulumiVersion(r.Context(), o.ID, version); err != nil {
 			return err
 		}
 		o.PulumiVersion = version
+	}
+	if req.ProjectReads != nil {
+		if err := p.users.identity.SetProjectReads(r.Context(), o.ID, *req.ProjectReads); err != nil {
+			return err
+		}
+		o.ProjectReads = *req.ProjectReads
 	}
 	if req.DefaultPool == nil {
 		return nil

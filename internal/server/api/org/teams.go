@@ -1,7 +1,6 @@
 package org
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"workflowagent/internal/server/api/request"
@@ -33,21 +32,40 @@ type teamStackBody struct {
 	Permission  store.Permission `json:"permission"`
 }
 
+type teamEnvironmentBody struct {
+	ProjectName string `json:"projectName"`
+	EnvName     string `json:"envName"`
+	Permission  string `json:"permission"`
+	// MaxOpenDuration is refused, because the server has one limit for all sessions.
+	MaxOpenDuration string `json:"maxOpenDuration,omitempty"`
+}
+
+func (b teamEnvironmentBody) grant() (identity.EnvironmentGrant, error) {
+	permission, ok := store.ParseEnvironmentPermission(b.Permission)
+	switch {
+	case !ok:
+		return identity.EnvironmentGrant{}, fault.Invalid("the permission %q is unknown; use none, read, open, write or admin", b.Permission)
+	case b.MaxOpenDuration != "":
+		return identity.EnvironmentGrant{}, fault.Invalid("this server does not limit for how long a team opens an environment; leave out maxOpenDuration")
+	}
+	return identity.EnvironmentGrant{Project: b.ProjectName, Name: b.EnvName, Permission: permission}, nil
+}
+
 type teamBody struct {
-	Kind         string           `json:"kind"`
-	Name         string           `json:"name"`
-	DisplayName  string           `json:"displayName"`
-	Description  string           `json:"description"`
-	Members      []teamMemberBody `json:"members"`
-	Stacks       []teamStackBody  `json:"stacks"`
-	Environments []any            `json:"environments"`
-	UserRole     string           `json:"userRole"`
+	Kind         string                `json:"kind"`
+	Name         string                `json:"name"`
+	DisplayName  string                `json:"displayName"`
+	Description  string                `json:"description"`
+	Members      []teamMemberBody      `json:"members"`
+	Stacks       []teamStackBody       `json:"stacks"`
+	Environments []teamEnvironmentBody `json:"environments"`
+	UserRole     string                `json:"userRole"`
 }
 
 func teamBodyOf(p identity.Principal, t identity.TeamInfo) teamBody {
 	body := teamBody{
 		Kind: "pulumi", Name: t.Name, DisplayName: t.DisplayName, Description: t.Description,
-		Members: []teamMemberBody{}, Stacks: []teamStackBody{}, Environments: []any{}, UserRole: "none",
+		Members: []teamMemberBody{}, Stacks: []teamStackBody{}, Environments: []teamEnvironmentBody{}, UserRole: "none",
 	}
 	for _, m := range t.Members {
 		if m.UserID == p.User.ID {
@@ -57,6 +75,9 @@ func teamBodyOf(p identity.Principal, t identity.TeamInfo) teamBody {
 	}
 	for _, st := range t.Stacks {
 		body.Stacks = append(body.Stacks, teamStackBody{st.Project, st.Stack, st.Permission})
+	}
+	for _, e := range t.Environments {
+		body.Environments = append(body.Environments, teamEnvironmentBody{ProjectName: e.Project, EnvName: e.Name, Permission: e.Permission.String()})
 	}
 	return body
 }
@@ -94,24 +115,19 @@ func (t *teamRoutes) change(w http.ResponseWriter, r *http.Request, o store.Orga
 		StackName   string `json:"stackName"`
 	}
 	var body struct {
-		NewDisplayName string          `json:"newDisplayName"`
-		NewDescription string          `json:"newDescription"`
-		Member         string          `json:"member"`
-		MemberAction   string          `json:"memberAction"`
-		AddStack       *teamStackBody  `json:"addStackPermission"`
-		EditStack      *teamStackBody  `json:"editStackPermission"`
-		RemoveStack    *removed        `json:"removeStack"`
-		AddEnv         json.RawMessage `json:"addEnvironmentPermission"`
-		EditEnv        json.RawMessage `json:"editEnvironmentPermission"`
-		RemoveEnv      json.RawMessage `json:"removeEnvironment"`
+		NewDisplayName string               `json:"newDisplayName"`
+		NewDescription string               `json:"newDescription"`
+		Member         string               `json:"member"`
+		MemberAction   string               `json:"memberAction"`
+		AddStack       *teamStackBody       `json:"addStackPermission"`
+		EditStack      *teamStackBody       `json:"editStackPermission"`
+		RemoveStack    *removed             `json:"removeStack"`
+		AddEnv         *teamEnvironmentBody `json:"addEnvironmentPermission"`
+		EditEnv        *teamEnvironmentBody `json:"editEnvironmentPermission"`
+		RemoveEnv      *teamEnvironmentBody `json:"removeEnvironment"`
 	}
 	if err := request.Decode(w, r, &body); err != nil {
 		return err
-	}
-	for _, env := range []json.RawMessage{body.AddEnv, body.EditEnv, body.RemoveEnv} {
-		if len(env) > 0 && string(env) != "null" {
-			return fault.Invalid("this server has no environments; a team can have permissions on stacks only")
-		}
 	}
 	c := identity.TeamChange{DisplayName: body.NewDisplayName, Description: body.NewDescription, Member: body.Member, Action: body.MemberAction}
 	for _, s := range []*teamStackBody{body.AddStack, body.EditStack} {
@@ -121,6 +137,19 @@ func (t *teamRoutes) change(w http.ResponseWriter, r *http.Request, o store.Orga
 	}
 	if s := body.RemoveStack; s != nil {
 		c.Grants = append(c.Grants, identity.StackGrant{Project: s.ProjectName, Stack: s.StackName})
+	}
+	if e := body.RemoveEnv; e != nil {
+		c.Environments = append(c.Environments, identity.EnvironmentGrant{Project: e.ProjectName, Name: e.EnvName})
+	}
+	for _, e := range []*teamEnvironmentBody{body.AddEnv, body.EditEnv} {
+		if e == nil {
+			continue
+		}
+		g, err := e.grant()
+		if err != nil {
+			return err
+		}
+		c.Environments = append(c.Environments, g)
 	}
 	return web.Done(w, t.identity.ChangeTeam(r.Context(), web.Principal(r), o, web.Param(r, "team"), c))
 }

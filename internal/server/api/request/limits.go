@@ -82,6 +82,12 @@ func documentBounds(r *http.Request) Bounds {
 	return b
 }
 
+// Text returns the bounds of a body that is a text of at most limit bytes, and no JSON.
+func Text(r *http.Request, limit int64) Bounds {
+	limit = min(limit, limitsOf(r).Body)
+	return Bounds{Sent: limit, Inflated: limit, text: textDocument}
+}
+
 // Batch returns the bounds of a batch of events or secrets.
 func Batch(r *http.Request) Bounds {
 	l := limitsOf(r)

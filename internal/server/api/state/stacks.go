@@ -4,13 +4,15 @@ package state
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
+	"workflowagent/internal/server/environments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/policies"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/rawjson"
 	"workflowagent/internal/server/stacks/states"
@@ -18,17 +20,18 @@ import (
 )
 
 type stackRoutes struct {
-	stacks    *stacks.Service
-	identity  *identity.Service
-	urlNotice string
+	stacks       *stacks.Service
+	identity     *identity.Service
+	environments *environments.Service
+	urlNotice    string
 }
 
 // Register adds the routes of the state backend. urlNotice warns those who create stacks, or is "".
-func Register(rt *web.Router, s *stacks.Service, ids *identity.Service, urlNotice string) {
-	(&stackRoutes{s, ids, urlNotice}).register(rt)
+func Register(rt *web.Router, s *stacks.Service, ids *identity.Service, envs *environments.Service, required *policies.Service, found *results.Service, urlNotice string) {
+	(&stackRoutes{s, ids, envs, urlNotice}).register(rt)
 	(&stateRoutes{s}).register(rt)
 	(&secretRoutes{s}).register(rt)
-	(&updateRoutes{s, rt.Issued}).register(rt)
+	(&updateRoutes{s, required, found, rt.Issued}).register(rt)
 	(&historyRoutes{s}).register(rt)
 	(&resourceRoutes{s}).register(rt)
 	(&referenceRoutes{s}).register(rt)
@@ -54,9 +57,6 @@ func (s *stackRoutes) register(rt *web.Router) {
 	rt.Stack(http.MethodGet, web.StackPath+"/config", identity.DecryptConfig, s.config)
 	rt.Stack(http.MethodPut, web.StackPath+"/config", identity.Operate, s.setConfig)
 	rt.Stack(http.MethodDelete, web.StackPath+"/config", identity.Operate, s.removeConfig)
-
-	rt.Stack(http.MethodGet, web.StackPath+"/policypacks", identity.StateRead, s.policyPacks)
-	rt.Stack(http.MethodGet, web.StackPath+"/policygroups", identity.StateRead, s.policyGroups)
 }
 
 type stackSummary struct {
@@ -88,7 +88,7 @@ func (s *stackRoutes) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	filter := store.StackFilter{
-		Reach: p.Reach(), StackID: p.StackID, Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
+		Reach: p.Reach(), Project: q.Get("project"), TagName: q.Get("tagName"), TagValue: q.Get("tagValue"),
 		Limit: limit + 1,
 	}
 	if filter.After, err = request.After(r); err != nil {
@@ -151,16 +151,19 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 	if err := request.DecodePart(r, rest, &body); err != nil {
 		return err
 	}
-	if body.CreateManagedEnvironment {
-		return fault.Invalid("this server does not offer environments; create the stack without --esc-config")
-	}
+	var remote string // environment that has the stack's configuration
 	n := stacks.NewStack{Org: o, Project: web.Param(r, "project"), Name: body.StackName, Tags: body.Tags, Teams: body.Teams}
 	if len(body.Config) > 0 && string(body.Config) != "null" {
-		c, err := stackConfig(body.Config)
+		c, err := parseConfig(body.Config)
 		if err != nil {
 			return err
 		}
-		n.Config = c
+		n.Config, remote = c.text, c.environment
+	}
+	p := web.Principal(r)
+	created, err := s.withEnvironment(r.Context(), p, &n, remote, body.CreateManagedEnvironment)
+	if err != nil {
+		return err
 	}
 	if len(state) > 0 && string(state) != "null" {
 		st, err := states.Parse(state, nil)
@@ -169,14 +172,18 @@ func (s *stackRoutes) create(w http.ResponseWriter, r *http.Request, o store.Org
 		}
 		n.State = st
 	}
-	if _, err := s.stacks.Create(r.Context(), web.Principal(r), n); err != nil {
+	if _, err := s.stacks.Create(r.Context(), p, n); err != nil {
 		return err
 	}
 	messages := []message{}
 	if s.urlNotice != "" {
 		messages = append(messages, message{"warning", s.urlNotice})
 	}
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"messages": messages})
+	answer := map[string]any{"messages": messages}
+	if body.CreateManagedEnvironment {
+		answer["managedEnvironment"] = created.Project + "/" + created.Name
+	}
+	return web.WriteJSON(w, r, http.StatusOK, answer)
 }
 
 // message is a text that the pulumi CLI prints.
@@ -201,6 +208,8 @@ type stackBody struct {
 	ActiveUpdate     string            `json:"activeUpdate"`
 	CurrentOperation *operationBody    `json:"currentOperation,omitempty"`
 	Config           json.RawMessage   `json:"config,omitempty"`
+	// ManagedEnvironment is the environment that the stack manages, as project/name.
+	ManagedEnvironment string `json:"managedEnvironment,omitempty"`
 }
 
 func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack) error {
@@ -216,6 +225,9 @@ func (s *stackRoutes) get(w http.ResponseWriter, r *http.Request, st store.Stack
 	}
 	if st.Config != "" {
 		body.Config = json.RawMessage(st.Config)
+	}
+	if body.ManagedEnvironment, err = s.environments.Managed(r.Context(), st); err != nil {
+		return err
 	}
 	op, running, err := s.stacks.NewestOperation(r.Context(), st)
 	if err != nil {
@@ -315,73 +327,4 @@ func (s *stackRoutes) changeTag(w http.ResponseWriter, r *http.Request, st store
 
 func (s *stackRoutes) removeTag(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	return web.Done(w, s.stacks.RemoveTag(r.Context(), web.Principal(r), st, web.Param(r, "tag")))
-}
-
-func (s *stackRoutes) config(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if st.Config == "" {
-		return noConfig(st)
-	}
-	return web.WriteRaw(w, r, http.StatusOK, []byte(st.Config))
-}
-
-func noConfig(st store.Stack) error {
-	return fault.NotFound("stack '%s' has no stored configuration", st.Ref())
-}
-
-// maxStackConfig bounds the size of a stack's configuration (names and wrapped keys) in bytes,
-// because every read of the stack includes it.
-const maxStackConfig = 64 << 10
-
-func stackConfig(raw json.RawMessage) (string, error) {
-	var c struct {
-		Environment     string `json:"environment"`
-		SecretsProvider string `json:"secretsProvider,omitempty"`
-		EncryptedKey    string `json:"encryptedKey,omitempty"`
-		EncryptionSalt  string `json:"encryptionSalt,omitempty"`
-	}
-	if err := json.Unmarshal(raw, &c); err != nil {
-		return "", request.InvalidJSON(err)
-	}
-	if c.Environment != "" {
-		return "", fault.Invalid("this server does not offer environments; keep the stack's configuration in its file, without --remote-config")
-	}
-	out, err := json.Marshal(c)
-	if err != nil {
-		return "", fmt.Errorf("encoding a stack's configuration: %w", err)
-	}
-	if len(out) > maxStackConfig {
-		return "", fault.New(fault.KindTooLarge, "a stack's configuration has more than %d bytes", maxStackConfig)
-	}
-	return string(out), nil
-}
-
-func (s *stackRoutes) setConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	var raw json.RawMessage
-	if err := request.DecodeDocument(w, r, &raw); err != nil {
-		return err
-	}
-	c, err := stackConfig(raw)
-	if err != nil {
-		return err
-	}
-	if err := s.stacks.SetConfig(r.Context(), st, c); err != nil {
-		return err
-	}
-	return web.WriteRaw(w, r, http.StatusOK, []byte(c))
-}
-
-func (s *stackRoutes) removeConfig(w http.ResponseWriter, r *http.Request, st store.Stack) error {
-	if st.Config == "" {
-		return noConfig(st)
-	}
-	return web.Done(w, s.stacks.SetConfig(r.Context(), st, ""))
-}
-
-// policyPacks and policyGroups respond with empty lists, because this server enforces no policies.
-func (s *stackRoutes) policyPacks(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"requiredPolicies": []any{}})
-}
-
-func (s *stackRoutes) policyGroups(w http.ResponseWriter, r *http.Request, _ store.Stack) error {
-	return web.WriteJSON(w, r, http.StatusOK, map[string]any{"policyGroups": []any{}})
 }

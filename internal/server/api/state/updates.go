@@ -10,15 +10,21 @@ import (
 	"workflowagent/internal/server/api/request"
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/environments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/policies"
+	"workflowagent/internal/server/policies/exceptions"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
 
 type updateRoutes struct {
-	stacks *stacks.Service
-	issued func(token string)
+	stacks   *stacks.Service
+	policies *policies.Service
+	results  *results.Service
+	issued   func(token string)
 }
 
 // updateKinds are the path segments under which updates are created and found. Once an update
@@ -76,8 +82,8 @@ func (u *updateRoutes) create(w http.ResponseWriter, r *http.Request, st store.S
 	if err := request.DecodeDocument(w, r, &prog); err != nil {
 		return err
 	}
-	up, err := u.stacks.CreateUpdate(r.Context(), web.Principal(r), st, kind, prog)
-	return web.Answer(w, r, createAnswer(up), err)
+	_, answer, err := u.createIn(r, st, kind, prog)
+	return web.Answer(w, r, answer, err)
 }
 
 // begin creates and starts an update. The kind resource-import exists only here: clients that create an
@@ -99,16 +105,15 @@ func (u *updateRoutes) begin(w http.ResponseWriter, r *http.Request, st store.St
 		return fault.Invalid("member \"updateKind\" must be update, preview, refresh, destroy or resource-import")
 	}
 	p := web.Principal(r)
-	up, err := u.stacks.CreateUpdate(r.Context(), p, st, kind, body.Program)
+	up, answer, err := u.createIn(r, st, kind, body.Program)
 	if err != nil {
 		return err
 	}
-	started, err := u.stacks.Start(r.Context(), up, body.Tags, body.JournalVersion)
+	started, err := u.stacks.Start(r.Context(), up, body.newTags(r), body.JournalVersion)
 	if err != nil {
 		return err
 	}
-	answer := u.startAnswer(started)
-	maps.Copy(answer, createAnswer(up))
+	maps.Copy(answer, u.startAnswer(started))
 	// The client requests the state itself, which can be large.
 	stack := stackBody{
 		ID: st.ID, OrgName: st.OrgName, ProjectName: st.Project, StackName: st.Name, Tags: map[string]string{}, Version: started.Version,
@@ -122,8 +127,32 @@ func (u *updateRoutes) begin(w http.ResponseWriter, r *http.Request, st store.St
 	return web.WriteJSON(w, r, http.StatusOK, answer)
 }
 
-func createAnswer(up store.Update) map[string]any {
-	return map[string]any{"updateID": up.ID, "requiredPolicies": []any{}, "messages": []any{}}
+// createIn creates an update, and returns its description for the client. Policies never block the destruction or the
+// refresh of a stack, which must also work where the runtimes of the packs are missing.
+func (u *updateRoutes) createIn(r *http.Request, st store.Stack, kind stacks.Kind, prog stacks.Program) (store.Update, map[string]any, error) {
+	var required []policies.Required
+	p := web.Principal(r)
+	up, err := u.stacks.CreateUpdate(r.Context(), p, st, kind, prog, func(tx *store.Tx, up store.Update) (err error) {
+		if e := prog.Environment; e != nil {
+			pub := environments.Publication{Base: e.BaseRevision, Draft: e.ChangeRequestID}
+			if err := environments.Admit(tx, p, st, pub, up.Preview); err != nil {
+				return err
+			}
+		}
+		required, err = u.results.Begin(tx, st, up)
+		return err
+	})
+	if err != nil {
+		return up, nil, err
+	}
+	list, err := u.policies.Wire(r.Context(), required)
+	if err != nil {
+		return up, nil, err
+	}
+	messages := web.Each(exceptions.Messages(required), func(text string) map[string]string {
+		return map[string]string{"severity": "warning", "message": text}
+	})
+	return up, map[string]any{"updateID": up.ID, "requiredPolicies": list, "messages": messages}, nil
 }
 
 func (u *updateRoutes) startAnswer(started stacks.Started) map[string]any {
@@ -153,6 +182,14 @@ type startBody struct {
 	JournalVersion int64             `json:"journalVersion"`
 }
 
+// newTags returns the tags that the caller gives to the stack, or nil if they remain.
+func (b startBody) newTags(r *http.Request) *stacks.NewTags {
+	if b.Tags == nil {
+		return nil
+	}
+	return &stacks.NewTags{Tags: b.Tags, By: web.Principal(r)}
+}
+
 func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.Stack) error {
 	var body startBody
 	if err := request.DecodeOptional(w, r, &body); err != nil {
@@ -162,7 +199,7 @@ func (u *updateRoutes) start(w http.ResponseWriter, r *http.Request, st store.St
 	if err != nil {
 		return err
 	}
-	started, err := u.stacks.Start(r.Context(), up, body.Tags, body.JournalVersion)
+	started, err := u.stacks.Start(r.Context(), up, body.newTags(r), body.JournalVersion)
 	return web.Answer(w, r, u.startAnswer(started), err)
 }
 

@@ -9,11 +9,17 @@ import (
 
 type issuerRoutes struct{ issuer *issuer.Service }
 
-// RegisterIssuer adds the documents with which others verify the identity tokens of jobs.
+// RegisterIssuer adds the documents with which others verify the identity tokens of jobs and environments.
 func RegisterIssuer(rt *web.Router, s *issuer.Service) {
 	i := &issuerRoutes{s}
 	rt.Public(http.MethodGet, issuer.Path+issuer.ConfigurationPath, i.configuration)
 	rt.Public(http.MethodGet, issuer.Path+issuer.KeysPath, i.keys)
+	rt.Public(http.MethodGet, issuer.Path+issuer.CustomPath+issuer.ConfigurationPath, i.customConfiguration)
+	rt.Public(http.MethodGet, issuer.Path+issuer.CustomPath+issuer.KeysPath, i.keys)
+}
+
+func (i *issuerRoutes) customConfiguration(w http.ResponseWriter, r *http.Request) error {
+	return cacheable(w, r, i.issuer.CustomConfiguration(), nil)
 }
 
 func (i *issuerRoutes) configuration(w http.ResponseWriter, r *http.Request) error {

@@ -99,6 +99,7 @@ func (s *serverRoutes) capabilities(w http.ResponseWriter, r *http.Request) erro
 		{Capability: "batch-encrypt"},
 		{Capability: "begin-update", Version: 1},
 		{Capability: "stack-outputs", Version: 1},
+		{Capability: "stack-policy-packs", Version: 1},
 		{Capability: "deployment-schema-version", Version: 1, Configuration: map[string]any{"version": 4}},
 	}})
 }

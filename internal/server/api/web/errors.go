@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"workflowagent/internal/esc/wire"
+	"workflowagent/internal/server/environments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
@@ -87,6 +89,20 @@ func Message(status int, message string) string {
 		return words + message
 	}
 	return words + ": " + message
+}
+
+// WriteDiagnostics responds with the diagnostics of an environment's definition, if err contains some. Otherwise, it
+// returns err.
+func WriteDiagnostics(w http.ResponseWriter, r *http.Request, err error) error {
+	d, ok := errors.AsType[*environments.DiagnosticsError](err)
+	if !ok {
+		return err
+	}
+	NoteError(r, errors.New("the definition of the environment has errors")) // theirs can repeat parts of it
+	return WriteJSON(w, r, http.StatusBadRequest, struct {
+		errorBody
+		Diagnostics wire.Diagnostics `json:"diagnostics"`
+	}{errorBody{Code: http.StatusBadRequest, Message: Message(http.StatusBadRequest, d.Error())}, d.Diagnostics})
 }
 
 // WriteError responds to a client of the API with an error, and records it for the access log.

@@ -14,6 +14,7 @@ import (
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/budget"
+	"workflowagent/internal/server/environments"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
@@ -25,14 +26,18 @@ type Router struct {
 	mux      chi.Router
 	identity *identity.Service
 	stacks   *stacks.Service
+	environs *environments.Service
 }
 
 // StackPath is the path of a stack.
 const StackPath = "/api/stacks/{org}/{project}/{stack}"
 
+// EnvironmentPath is the path of an environment.
+const EnvironmentPath = "/api/esc/environments/{org}/{project}/{environment}"
+
 // NewRouter returns a router that adds routes to mux.
-func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service) *Router {
-	return &Router{mux, ids, st}
+func NewRouter(mux chi.Router, ids *identity.Service, st *stacks.Service, envs *environments.Service) *Router {
+	return &Router{mux, ids, st, envs}
 }
 
 // handler writes a response, or returns the error for the response. Once the response has begun,
@@ -201,6 +206,50 @@ func (rt *Router) Stack(method, pattern string, need identity.Ability, h func(w 
 		})
 		budget.Of(r.Context()).ForOrganization(st.OrgName)
 		return h(w, withPrincipal(r, &p), st)
+	})
+}
+
+// Environment registers a route below an environment, for callers with a permission on it. pattern contains {org},
+// {project} and {environment}.
+func (rt *Router) Environment(method, pattern string, need store.EnvironmentPermission, h func(w http.ResponseWriter, r *http.Request, e store.Environment) error) {
+	rt.Authed(method, pattern, People, rt.withEnvironment(need, h))
+}
+
+// EnvironmentLasting is [Router.Environment] for a route whose effect keeps acting after the caller's token has ended. It
+// rejects callers with an exchanged token.
+func (rt *Router) EnvironmentLasting(method, pattern string, need store.EnvironmentPermission, h func(w http.ResponseWriter, r *http.Request, e store.Environment) error) {
+	rt.Authed(method, pattern, People, OwnToken(rt.withEnvironment(need, h)))
+}
+
+func (rt *Router) withEnvironment(need store.EnvironmentPermission, h func(w http.ResponseWriter, r *http.Request, e store.Environment) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		find := func() (store.Environment, error) {
+			return rt.environs.Find(r.Context(), Principal(r), need, Param(r, "org"), Param(r, "project"), Param(r, "environment"))
+		}
+		e, err := find()
+		if err != nil {
+			return err
+		}
+		atEnd(r, func() error {
+			now, err := find()
+			if err == nil && now.ID != e.ID {
+				err = errRights
+			}
+			return err
+		})
+		budget.Of(r.Context()).ForOrganization(e.OrgName)
+		return h(w, r, e)
+	}
+}
+
+// EnvironmentAccess registers a route below an environment, for callers who may change the permissions on it. It rejects
+// callers with an exchanged token.
+func (rt *Router) EnvironmentAccess(method, pattern string, h func(w http.ResponseWriter, r *http.Request, e store.Environment) error) {
+	rt.Environment(method, pattern, store.AdminEnvironment, func(w http.ResponseWriter, r *http.Request, e store.Environment) error {
+		if !Principal(r).CanGrant() {
+			return errExchanged
+		}
+		return h(w, r, e)
 	})
 }
 

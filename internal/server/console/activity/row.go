@@ -116,12 +116,16 @@ func (m model) entry(e store.AuditEntry, by string) row {
 	if e.Reads > 1 {
 		r.What = strings.TrimPrefix(r.What+", "+words.Number(e.Reads)+" times until "+e.LastAt.In(m.Zone).Format("15:04"), ", ")
 	}
-	if e.SubjectKind == "stack" {
-		ref := strings.SplitN(e.Subject, "/", 3)
-		if len(ref) == 3 {
-			r.Project, r.Stack = ref[1], ref[2]
-			r.Href = links.Path(m.Org, r.Project, r.Stack)
-		}
+	ref := strings.SplitN(e.Subject, "/", 3)
+	switch {
+	case e.SubjectKind == "stack" && len(ref) == 3:
+		r.Project, r.Stack = ref[1], ref[2]
+		r.Href = links.Path(m.Org, r.Project, r.Stack)
+		return r
+	case e.SubjectKind == "stack":
+		return r
+	case e.SubjectKind == "environment" && len(ref) == 3:
+		r.Object, r.Href = ref[1]+"/"+ref[2], links.Path(m.Org, "-", "environments", ref[1], ref[2])
 		return r
 	}
 	if r.Object, r.Href = m.object(e); r.Object != e.Subject && e.Subject != "" {
@@ -162,6 +166,14 @@ func (m model) object(e store.AuditEntry) (text, href string) {
 		return cmp.Or(e.Subject, "Pool"), links.Path(m.Org, "-", "pools", e.SubjectID)
 	case "agent":
 		return "Agents", links.Path(m.Org, "-", "pools")
+	case "policy-pack":
+		return "Policies", links.Path(m.Org, "-", "policies")
+	case "policy-group":
+		return "Policies", links.Path(m.Org, "-", "policies", "groups")
+	case "policy-exception":
+		return "Policies", links.Path(m.Org, "-", "policies", "exceptions")
+	case "environment-source":
+		return "Environments", links.Path(m.Org, "-", "environments")
 	case "organization":
 		return "Settings", settings()
 	default:

@@ -56,7 +56,11 @@ func poolPath(org, id string, more ...string) string {
 }
 
 // form is the form for a new pool.
-type form struct{ Name, Description, Problem string }
+type form struct {
+	Name, Description, Problem string
+	// Open shows the form, for links to it.
+	Open bool
+}
 
 // overview is the page with all pools.
 type overview struct {
@@ -88,7 +92,9 @@ func (o overview) counts() string {
 	return words.Count(len(o.All), "pool") + ", " + words.Number(online) + " online"
 }
 
-func (p *pages) list(v *page.Visit) (view.Page, error) { return p.listPage(v, form{}) }
+func (p *pages) list(v *page.Visit) (view.Page, error) {
+	return p.listPage(v, form{Open: v.Query("new") != ""})
+}
 
 func (p *pages) listPage(v *page.Visit, f form) (view.Page, error) {
 	o := overview{Org: v.Org.Name, Admin: v.Who.CanAdminOrg(v.Org.ID), Form: f}
@@ -165,10 +171,10 @@ func (p *pages) create(v *page.Visit) (page.Answer, error) {
 
 var errGrant = fault.Forbidden("An exchanged token may not change agent pools and their tokens.")
 
-// once is the page of a pool that shows a new token. An open page does not follow changes, because the token is not
-// shown again.
+// once is the page of a pool that shows a new token. It follows the changes of the pool's own page with the commands, and
+// keeps the token, which is in no live element.
 func (p *pages) once(v *page.Visit, pool, token string) (page.Answer, error) {
 	shown, err := p.detailPage(v, pool, func(d *detail) { d.NewToken, d.Open = token, true })
-	shown.Live = nil
+	shown.LiveAt = poolPath(v.Org.Name, pool) + "?install=script"
 	return page.Once(shown), err
 }

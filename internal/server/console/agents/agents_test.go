@@ -10,6 +10,7 @@ import (
 
 	"workflowagent/internal/dev/consoletest"
 	"workflowagent/internal/protocol"
+	"workflowagent/internal/server/store"
 	"workflowagent/internal/workflow"
 )
 
@@ -43,7 +44,12 @@ func TestAgent(t *testing.T) {
 	s.Stack("web", "dev")
 	job := s.StartJob(s.Pool(), "web", "dev")
 	b := s.SignIn()
-	pool := b.Get(found(t, b.Get("/acme/-/pools"), poolLink) + "?install=script")
+	poolPath := found(t, b.Get("/acme/-/pools"), poolLink)
+	save(t, s, store.PoolAgent{PoolID: strings.TrimPrefix(poolPath, "/acme/-/pools/"), AgentID: "a-free", Hostname: "a-free", Slots: 1})
+	pool := b.Get(poolPath + "?install=script")
+	if text := plain(pool.Body); !strings.Contains(text, "a-free free") || strings.Index(text, "a-free") < strings.Index(text, "build-1") {
+		t.Errorf("the busy agent is not the first: %s", text)
+	}
 	for _, want := range []string{"0 stacks name it, and those that name no pool use it", "--ca-certificate-file FILE"} {
 		if text := plain(pool.Body); !strings.Contains(text, want) {
 			t.Errorf("the page of the pool lacks %q: %s", want, text)

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,7 +87,7 @@ func (a agentRow) rest() string {
 // version is the version of the agent, as it is shown.
 func (a agentRow) version() string { return strings.TrimPrefix(a.Version, "v") }
 
-// agentsOf returns the agents of a pool, those that are online first.
+// agentsOf returns the agents of a pool, those that are busy first and those that are offline last.
 func (p *pages) agentsOf(v *page.Visit, pool store.AgentPool) ([]agentRow, error) {
 	known, err := p.Pools.Get(v.Context(), v.Org.ID, pool.ID)
 	if err != nil {
@@ -103,17 +104,20 @@ func (p *pages) agentsOf(v *page.Visit, pool store.AgentPool) ([]agentRow, error
 			list[i].Newer = p.Server.Version
 		}
 	}
-	slices.SortStableFunc(list, func(a, b agentRow) int {
-		switch {
-		case a.Online == b.Online:
-			return 0
-		case a.Online:
-			return -1
-		default:
-			return 1
-		}
-	})
+	slices.SortStableFunc(list, func(a, b agentRow) int { return cmp.Compare(a.place(), b.place()) })
 	return list, nil
+}
+
+// place orders agents: busy, free and offline.
+func (a agentRow) place() int {
+	switch a.state() {
+	case stateBusy:
+		return 0
+	case stateOffline:
+		return 2
+	default:
+		return 1
+	}
 }
 
 // busy and free are the jobs that run on the online agents, and those that could run in addition.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -181,10 +182,16 @@ func TestNewToken(t *testing.T) {
 	s := consoletest.New(t)
 	b := s.SignIn()
 	made := b.Post("/acme/-/pools", url.Values{"name": {"eu"}})
-	if got := plain(made.Body); made.Status != http.StatusOK || strings.Count(got, "pul-") != 1 || !strings.Contains(got, "The server shows this token only now") || !strings.Contains(got, "configure --service-url") || strings.Contains(made.Body, "<live-page") {
+	if got := plain(made.Body); made.Status != http.StatusOK || strings.Count(got, "pul-") != 1 || !strings.Contains(got, "The server shows this token only now") || !strings.Contains(got, "configure --service-url") || !strings.Contains(made.Body, `<live-page data-of="/acme/-/pools/`) ||
+		!strings.Contains(made.Body, `href="#install"`) || strings.Count(made.Body, `target="_blank"`) != 6 {
 		t.Errorf("the new pool: status %d: %s", made.Status, got)
 	}
+	// What the open page receives when an agent connects does not lead away from the token.
 	pool := found(t, b.Get("/acme/-/pools"), poolLink)
+	save(t, s, store.PoolAgent{AgentID: "a1", PoolID: path.Base(pool), Hostname: "vm"})
+	if address := found(t, made, regexp.MustCompile(`data-of="([^"]+)"`)); !strings.Contains(b.Get(address).Body, `class="btn primary" href="#install"`) {
+		t.Errorf("the new pool: the page follows %q, whose button leaves the page", address)
+	}
 	token := b.Post(pool+"/tokens", url.Values{"description": {hostile}})
 	if got := plain(token.Body); strings.Count(got, "pul-") != 1 || strings.Contains(token.Body, "<script>alert") {
 		t.Errorf("the new token: %s", got)

@@ -19,7 +19,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-//go:embed js css icons vendor
+//go:embed js css icons vendor rules
 var files embed.FS
 
 // Pattern is the route of [Serve].
@@ -76,9 +76,11 @@ func (b bundle) add(name string, content []byte) {
 	kind := mime.TypeByExtension(path.Ext(name))
 	switch path.Ext(name) { // the host's table of types might differ
 	case ".js":
-		kind = "text/javascript; charset=utf-8"
+		kind, content = "text/javascript; charset=utf-8", jsNeedless.ReplaceAll(content, nil)
 	case ".css":
 		kind = "text/css; charset=utf-8"
+	case ".json":
+		kind = "application/speculationrules+json"
 	case ".svg":
 		kind = "image/svg+xml"
 	}
@@ -94,6 +96,9 @@ func (b bundle) add(name string, content []byte) {
 
 // Path returns the path of all files, without a trailing slash.
 func Path() string { return load().path }
+
+// PrefetchRules is the path of the rules by which browsers fetch a page when its link is pressed or pointed at.
+func PrefetchRules() string { return load().path + "/rules/prefetch.json" }
 
 // Serve serves a file. The hash in the path only makes URLs unique: an old page gets the new file.
 func Serve(w http.ResponseWriter, r *http.Request) {

@@ -26,6 +26,20 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestTexts checks that no text in the scripts has several lines, which would lose their indentation.
+func TestTexts(t *testing.T) {
+	for name, f := range load().files {
+		if !strings.HasPrefix(name, "js/") {
+			continue
+		}
+		for line := range bytes.Lines(f.plain) {
+			if bytes.Count(line, []byte("`"))%2 != 0 {
+				t.Errorf("%s: a text continues after %q", name, line)
+			}
+		}
+	}
+}
+
 func TestSqueeze(t *testing.T) {
 	css := `/* a comment; "quoted" */
 .a > .b, .c:not(.d, .e) { color: var(--x); margin: calc(-1 * var(--s2)) 0; }

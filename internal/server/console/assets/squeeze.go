@@ -2,6 +2,9 @@ package assets
 
 import "regexp"
 
+// jsNeedless are the lines of scripts with nothing but a comment, and indentation. No text in the scripts has several lines.
+var jsNeedless = regexp.MustCompile(`(?m)^ *//.*\n|^ +`)
+
 var (
 	cssParts = regexp.MustCompile(`(?s)"[^"]*"|/\*.*?\*/\s*|\s*([{};,>])\s*|:\s+|\s+`)
 	cssLast  = regexp.MustCompile(`;}`)

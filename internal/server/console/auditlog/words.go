@@ -27,6 +27,7 @@ var phrases = map[audit.Action]string{
 	audit.QuotasSet:              "changed quotas",
 	audit.DefaultPermissionSet:   "changed the default permission",
 	audit.PulumiVersionSet:       "changed the version of pulumi",
+	audit.ProjectReadsSet:        "changed what jobs of one project read",
 	audit.MemberAdded:            "added the member",
 	audit.MemberRoleChanged:      "changed the role of",
 	audit.MemberRoleKept:         "kept the role of",
@@ -61,6 +62,9 @@ var phrases = map[audit.Action]string{
 	audit.StackPurged:            "removed the deleted stack for good",
 	audit.StackOwnerChanged:      "changed the owner",
 	audit.StackPermissionChanged: "changed permissions",
+	audit.StackGrantAdded:        "granted reads of outputs",
+	audit.StackGrantChanged:      "changed a grant of outputs",
+	audit.StackGrantRemoved:      "ended a grant of outputs",
 	audit.StackTagsChanged:       "changed tags",
 	audit.StackConfigChanged:     "changed the configuration",
 	audit.StackAnnotated:         "annotated the stack",
@@ -83,6 +87,32 @@ var phrases = map[audit.Action]string{
 	audit.IntegrationChanged:     "changed the integration",
 	audit.IntegrationDeleted:     "deleted the integration",
 	audit.PullRequestApproved:    "approved a pull request",
+	audit.PolicyIssueChanged:     "changed a policy issue of",
+	audit.ExceptionGiven:         "gave the policy exception",
+	audit.ExceptionRemoved:       "removed the policy exception",
+	audit.PolicyPackCreated:      "began to publish the policy pack",
+	audit.PolicyPackPublished:    "published the policy pack",
+	audit.PolicyPackRemoved:      "removed a version of the policy pack",
+	audit.PolicyGroupCreated:     "created the policy group",
+	audit.PolicyGroupChanged:     "changed the policy group",
+	audit.PolicyGroupDeleted:     "deleted the policy group",
+	audit.EnvironmentCreated:     "created the environment",
+	audit.EnvironmentSourceSet:   "set the repository of environments",
+	audit.EnvironmentSourceAsked: "asked for a synchronization of environments with the repository",
+	audit.EnvironmentSourceEnded: "ended the synchronization of environments with the repository",
+	audit.EnvironmentChanged:     "changed the environment",
+	audit.EnvironmentRetracted:   "retracted a revision of the environment",
+	audit.EnvironmentVersionSet:  "changed version tags of the environment",
+	audit.EnvironmentTagsChanged: "changed tags of the environment",
+	audit.EnvironmentSettingsSet: "changed settings of the environment",
+	audit.EnvironmentDeleted:     "deleted the environment",
+	audit.EnvironmentGrantAdded:  "granted openings of the environment",
+	audit.EnvironmentGrantSet:    "changed a grant of the environment",
+	audit.EnvironmentGrantEnded:  "ended a grant of the environment",
+	audit.EnvironmentDecrypted:   "decrypted the environment",
+	audit.EnvironmentOpened:      "opened the environment",
+	audit.EnvironmentToken:       "requested an identity token of the environment",
+	audit.DefaultEnvironmentSet:  "changed the default permission on environments",
 	audit.SecretsDecrypted:       "decrypted secrets",
 	audit.DecryptionReported:     "decrypted secrets without the server",
 	audit.StateExported:          "exported the state",
@@ -119,7 +149,7 @@ func Detail(e store.AuditEntry) string {
 		return e.Detail
 	}
 	var parts []string
-	if audit.Action(e.Action) == audit.StackTagsChanged {
+	if a := audit.Action(e.Action); a == audit.StackTagsChanged || a == audit.EnvironmentTagsChanged {
 		parts = d.tags()
 	} else {
 		parts = d.words(audit.Action(e.Action))
@@ -166,7 +196,7 @@ func (d detail) tags() []string {
 }
 
 // hidden are the members that say nothing to readers: ids, and versions of what is stored.
-var hidden = []string{"schedule", "deployment", "update", "invitation", "generation", "subject", "agent", "token", "omitted"}
+var hidden = []string{"schedule", "deployment", "update", "invitation", "generation", "subject", "agent", "token", "omitted", "sha256"}
 
 // words returns the parts of a sentence about an entry.
 func (d detail) words(action audit.Action) []string {
@@ -303,7 +333,7 @@ var sayings = []saying{
 		}
 		return text
 	}},
-	after("stack", "on"), after("user", "of"), of("permission", "", permissions), of("role", "as", roles),
+	after("stack", "on"), after("environment", "on"), after("user", "of"), of("permission", "", permissions), of("role", "as", roles),
 	{[]string{"from", "to"}, func(d detail, _ audit.Action) string {
 		var parts []string
 		for _, name := range []string{"from", "to"} {
@@ -338,6 +368,15 @@ var sayings = []saying{
 		}
 		return text
 	}},
+	just("configurable", "configurable"),
+	{[]string{"revision", "replacement"}, func(d detail, _ audit.Action) string {
+		text := "revision " + d.text("revision")
+		if by := d.text("replacement"); by != "" {
+			text += ", replaced by revision " + by
+		}
+		return text
+	}},
+	after("tag", "tag"), just("removed", "removed"), after("deletionProtection", "deletion protection"), numbered("revisions", "revision"),
 	numbered("policies", "rule"), numbered("objects", "object"), numbered("schedules", "schedule"), numbered("sessions", "session"), numbered("tokens", "token"),
 	numbered("members", "member"), numbered("stacks", "stack"), numbered("resources", "resource"), numbered("pools", "pool"),
 	{[]string{"storage"}, func(d detail, _ audit.Action) string { return "storage " + bytesOf(d, "storage") }},
@@ -356,6 +395,7 @@ var sayings = []saying{
 		}
 		return "deleted on " + at.UTC().Format("2 Jan 2006")
 	}},
+	after("pack", "of the policy pack"), after("policy", "policy"), after("target", "for"), just("wholeStack", "for the whole stack"), after("priority", "priority"),
 	after("backup", "of the backup of"), just("key", "with the master key"),
 	// The name of a pool is not recorded, only its id.
 	{[]string{"pool"}, func(detail, audit.Action) string { return "" }},
@@ -386,6 +426,8 @@ var scheduleKinds = map[string]string{
 var named = map[string]string{
 	"branch": "branch", "repoUrl": "repository", "repoURL": "repository", "repoDir": "folder", "commit": "commit", "preRunCommands": "pre-run commands",
 	"executorContext": "image", "executorImage": "image", "agentPoolID": "pool", "gitHub": "pull requests",
+	"oidc": "cloud credentials", "skipInstallDependencies": "installing of dependencies", "skipIntermediateDeployments": "superseded deployments",
+	"remediateIfDriftDetected": "remediation of drift", "deleteAfterDestroy": "deletion after a destroy",
 }
 
 // settings names the settings that changed.

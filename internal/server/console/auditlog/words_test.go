@@ -44,7 +44,13 @@ func TestDetail(t *testing.T) {
 		`{"key":true}`:             {audit.BackupWritten, "with the master key"},
 		`{"pool":"b17eacff"}`:      {audit.AgentDrained, ""},
 		`{"newMember":"<b>x</b>"}`: {audit.TeamDeleted, "new member <b>x</b>"},
-		`no JSON`:                  {audit.ScheduleCreated, "no JSON"},
+		`{"pack":"aws","policy":"a, b","because":"known","resources":2}`: {audit.ExceptionGiven, "because: known, 2 resources, of the policy pack aws, policy a, b"},
+		`{"added stacks":["web/prod"],"enabled":["aws 1.0.0"]}`:          {audit.PolicyGroupChanged, "added stacks web/prod, enabled aws 1.0.0"},
+		`{"revision":2,"replacement":3,"because":"leaked"}`:              {audit.EnvironmentRetracted, "because: leaked, revision 2, replaced by revision 3"},
+		`{"team":"added"}`:              {audit.EnvironmentTagsChanged, "added team"},
+		`{"deletionProtection":"on"}`:   {audit.EnvironmentSettingsSet, "deletion protection on"},
+		`{"tag":"stable","revision":2}`: {audit.EnvironmentVersionSet, "revision 2, tag stable"},
+		`no JSON`:                       {audit.ScheduleCreated, "no JSON"},
 	} {
 		if got := Detail(store.AuditEntry{Action: string(c.action), Detail: text}); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.action, text, got, c.want)

@@ -225,6 +225,8 @@ type line struct {
 	Old, New string
 	// Del and Ins mark values that differ.
 	Del, Ins bool
+	// Part marks a line of a longer value, which exists before and after the change.
+	Part bool
 }
 
 // linesOf returns the lines of a difference. Values of several lines have one for each.
@@ -308,7 +310,7 @@ func after(t stacks.Touch) string {
 func Who(e stacks.Entry) string {
 	switch {
 	case e.By.Login != "":
-		return e.By.Login
+		return cmp.Or(e.By.Name, e.By.Login)
 	case e.DeploymentID != "":
 		return "a deployment"
 	default:

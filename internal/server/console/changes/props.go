@@ -1,6 +1,7 @@
 package changes
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -54,6 +55,9 @@ func differing(c diff.Change) []line {
 	if len(all) < 2 {
 		return all
 	}
+	if c.Kind == diff.Update {
+		all = paired(all)
+	}
 	list := slices.DeleteFunc(slices.Clone(all), func(l line) bool { return !l.Del && !l.Ins })
 	if len(list) == 0 {
 		return all[:1]
@@ -67,6 +71,59 @@ func differing(c diff.Change) []line {
 		one.Old, one.New = strings.TrimSpace(one.Old+" "+strings.TrimSpace(l.Old)), strings.TrimSpace(one.New+" "+strings.TrimSpace(l.New))
 	}
 	return []line{one}
+}
+
+// bare returns a value, and a text without quotes if no other value looks like that.
+func (l line) bare(value string) string {
+	var v string
+	if l.Path == "" || json.Unmarshal([]byte(value), &v) != nil {
+		return value
+	}
+	if value == `"`+v+`"` && strings.TrimSpace(v) == v && v != "" && v != "none" && v != diff.Secret && v != diff.Unknown && v != diff.Hidden && !json.Valid([]byte(v)) {
+		return v
+	}
+	return value
+}
+
+// paired returns the lines of a value, with each removed line next to the added one that replaces it.
+func paired(lines []line) (out []line) {
+	removed := 0 // lines at the end of out that no added one replaces
+	for _, l := range lines {
+		l.Part = true
+		switch at := len(out) - removed; {
+		case l.Del:
+			removed++
+		case l.Ins && removed > 0:
+			out[at].New, out[at].Ins = l.New, true
+			removed--
+			continue
+		default:
+			removed = 0
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// brief is [line.bare] for one line, with an object or list by its size.
+func (l line) brief(value string) string {
+	var v any
+	if l.Path == "" || json.Unmarshal([]byte(value), &v) != nil {
+		return value
+	}
+	switch v := v.(type) {
+	case string:
+		return l.bare(value)
+	case map[string]any:
+		if len(v) > 1 {
+			return "{…} " + words.Number(len(v)) + " properties"
+		}
+	case []any:
+		if len(v) > 1 {
+			return "[…] " + words.Count(len(v), "value")
+		}
+	}
+	return value
 }
 
 func moreProperties(n int) string {

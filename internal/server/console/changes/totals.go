@@ -12,7 +12,7 @@ import (
 )
 
 // marks are the marks of operations in short texts.
-var marks = map[string]string{"create": "+", "update": "~", "replace": "+-", "delete": "-", "import": "="}
+var marks = map[string]string{"create": "+", "update": "~", "replace": "±", "delete": "−", "import": "="}
 
 // totalOrder is the order of the operations in totals.
 var totalOrder = []string{"create", "import", "update", "replace", "delete", "read", "refresh"}

@@ -16,7 +16,7 @@ var verbs = map[string]struct{ did, failed, do string }{
 	"import":          {"imported", "failed to import", "import"},
 	"rename":          {"renamed", "failed to rename", "rename"},
 	"detect-drift":    {"checked for drift and updated", "checked for drift and failed", "check for drift"},
-	"remediate-drift": {"remediated drift", "failed to remediate drift", "remediate drift"},
+	"remediate-drift": {"put back drift", "failed to put back drift", "put back drift"},
 }
 
 // Did says what a run did, after the name of who did it. The result "" is that of a run that has not started.

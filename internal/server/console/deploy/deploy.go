@@ -48,7 +48,8 @@ type form struct {
 	St        store.Stack
 	Operation workflow.Operation
 	entered
-	Problem, ConfirmProblem, RepositoryProblem string
+	// RefProblem is about the branch, tag or commit.
+	Problem, ConfirmProblem, RepositoryProblem, RefProblem string
 	// First reports that the settings of the stack do not say where its program is.
 	First bool
 	// Default is the branch, tag or commit of the stack's settings, and Source their repository.
@@ -112,7 +113,8 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 
 func enteredIn(get func(string) string) entered {
 	return entered{
-		Ref: get("ref"), Pool: get("pool"), Confirmed: get("confirm"), Repository: get("repository"), Branch: get("branch"), Folder: get("folder"),
+		Ref: strings.TrimSpace(get("ref")), Pool: get("pool"), Confirmed: get("confirm"),
+		Repository: get("repository"), Branch: strings.TrimSpace(get("branch")), Folder: get("folder"),
 		Check: get("check") != "",
 	}
 }
@@ -234,6 +236,21 @@ func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
 		f.ConfirmProblem = "Type " + v.Stack.Name + " to confirm " + f.confirms() + " " + name + "."
 		return p.refused(v, f)
 	}
+	if err := checkRef(cmp.Or(f.Ref, f.Branch)); err != nil {
+		f.RefProblem = page.Sentence(fault.Invalid("%s", err))
+		return p.refused(v, f)
+	}
+	if f.Found != nil {
+		// The page of the drift offers no decision meanwhile either.
+		held, err := p.held(v)
+		if err != nil {
+			return page.Answer{}, err
+		}
+		if held != "" {
+			f.Problem = held + " Decide about the drift when that has ended; what you entered is still here."
+			return p.refused(v, f)
+		}
+	}
 	if v.Values().Has("repository") {
 		if err := p.save(v, f.entered); err != nil {
 			message, ok := page.Correctable(err)
@@ -251,6 +268,14 @@ func (p *pages) deploy(v *page.Visit) (page.Answer, error) {
 		return p.refused(v, f)
 	}
 	return page.See(page.StackPath(v.Stack, "deployments", strconv.FormatInt(made.Version, 10))), err
+}
+
+// checkRef returns an error unless a text is "", a commit, or can be a branch or a full ref.
+func checkRef(text string) error {
+	if text == "" || workflow.CheckCommit(text) == nil {
+		return nil
+	}
+	return workflow.CheckBranch(text)
 }
 
 // confirms is what the name of the stack confirms.

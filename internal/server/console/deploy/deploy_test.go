@@ -70,8 +70,8 @@ func TestDeployForm(t *testing.T) {
 			t.Errorf("%s: status %d to %q, want %s", operation, p.Status, p.Location(), want)
 			continue
 		}
-		names := []string{"Update", "Preview", "Refresh", "Drift detection", "Destroy", "Drift remediation"}
-		if shown := b.Get(p.Location()); !shown.Contains(names[i]+", waiting for", ">AD</span> admin", "#click\"></use></svg>console") {
+		names := []string{"Update", "Preview", "Refresh", "Drift detection", "Destroy", "Put back drift"}
+		if shown := b.Get(p.Location()); !shown.Contains(names[i]+", waiting for", ">AD</span> Administrator", "#click\"></use></svg>console") {
 			t.Errorf("the page of the deployment does not show the operation %s and who started it", operation)
 		}
 	}
@@ -159,9 +159,10 @@ func TestFirstDeployment(t *testing.T) {
 		t.Errorf("the first form: %s", p.Body)
 	}
 	form := url.Values{"operation": {"preview"}, "repository": {"https://git.invalid/web.git"}, "branch": {"-x"}, "folder": {"infra/"}}
-	if p := b.Post(path, form); p.Status != http.StatusUnprocessableEntity || !p.Contains("sourceContext.git.branch", `value="https://git.invalid/web.git"`, `value="infra/"`) {
+	if p := b.Post(path, form); p.Status != http.StatusUnprocessableEntity || !p.Contains(`&#34;-x&#34; cannot be a branch: it starts with a dash.`, `id="deploy-branch-problem"`, `value="https://git.invalid/web.git"`, `value="infra/"`) {
 		t.Errorf("with a wrong branch: status %d: %s", p.Status, p.Body)
 	}
+	form.Set("branch", "")
 	form.Set("repository", "")
 	if p := b.Post(path, form); p.Status != http.StatusUnprocessableEntity || !p.Contains("Name the repository that contains the program.") {
 		t.Errorf("without a repository: status %d: %s", p.Status, p.Body)
@@ -195,6 +196,16 @@ func TestFirstDeployment(t *testing.T) {
 	}
 	if p := b.Post(path, query); p.Status != http.StatusSeeOther {
 		t.Fatalf("deploying a commit: status %d: %s", p.Status, p.Body)
+	}
+	for ref, says := range map[string]string{"a..b": "it contains &#34;..&#34;", "a b": "it contains a space", "HEAD": "git has another meaning for it", "a.lock": "a part of it begins with a dot, or ends with .lock"} {
+		query.Set("ref", ref)
+		if p := b.Post(path, query); p.Status != http.StatusUnprocessableEntity || !p.Contains(`id="deploy-ref-problem"`, "cannot be a branch: "+says, `aria-describedby="deploy-ref-problem deploy-ref-hint"`) {
+			t.Errorf("deploying %s: status %d: %s", ref, p.Status, p.Body)
+		}
+		status, body := s.APIAs(s.Token, http.MethodPost, "/api/stacks/acme/box/dev/deployments", map[string]any{"operation": "update", "sourceContext": map[string]any{"git": map[string]any{"branch": ref}}}, nil)
+		if status != http.StatusBadRequest || !strings.Contains(body, "cannot be a branch") {
+			t.Errorf("deploying %s by the API: status %d: %s", ref, status, body)
+		}
 	}
 	if p := b.Get("/acme/box/dev/deployments/2?view=settings"); !p.Contains("7be10c4", "skipInstallDependencies&#34;: true") {
 		t.Errorf("the settings of the deployment: %s", p.Body)

@@ -103,11 +103,20 @@ func (p *pages) obstacle(v *page.Visit, op workflow.Operation) (string, error) {
 	if why.Reason == waiting.Group || why.Reason == waiting.Lost {
 		return strings.Replace(why.Text, "Waiting for", "for", 1), nil
 	}
-	lock, err := p.Stacks.Lock(ctx, v.Who, v.Stack)
-	if err != nil || lock == nil || lock.State == stacks.LockLapsed || !op.Changes() {
+	held, err := p.held(v)
+	if err != nil || held == "" || !op.Changes() {
 		return "", err
 	}
-	return fmt.Sprintf("%s holds the stack with %s from %s. A deployment that starts before that ends fails.", lock.By, what(lock.Update), lock.From), nil
+	return held + " A deployment that starts before that ends fails.", nil
+}
+
+// held says which client outside of deployments holds the stack; "" if none does.
+func (p *pages) held(v *page.Visit) (string, error) {
+	lock, err := p.Stacks.Lock(v.Context(), v.Who, v.Stack)
+	if err != nil || lock == nil || lock.State == stacks.LockLapsed || lock.Deployment > 0 {
+		return "", err
+	}
+	return fmt.Sprintf("%s holds the stack with %s from %s.", lock.By, what(lock.Update), lock.From), nil
 }
 
 // what names an update in a sentence.

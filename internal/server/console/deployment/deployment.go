@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,11 +14,13 @@ import (
 	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/joblog"
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/policy"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/pools"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -29,6 +32,7 @@ type Deps struct {
 	Deployments *deployments.Service
 	Stacks      *stacks.Service
 	Pools       *pools.Service
+	Results     *results.Service
 	// URL is the server's address for clients, without a trailing slash.
 	URL string
 }
@@ -58,6 +62,8 @@ type shown struct {
 	Now  time.Time
 	// Operate reports whether the viewer may cancel and start deployments.
 	Operate bool
+	// Manage reports whether the viewer administers the stack.
+	Manage bool
 	// Fresh reports whether the viewer has signed in recently, as a forced cancellation requires.
 	Fresh bool
 	// SignIn is the path of a sign-in that leads back to the page.
@@ -70,6 +76,8 @@ type shown struct {
 	Steps []segment
 	// Changes is what the newest update of the deployment changes; nil without one.
 	Changes *changes.Model
+	// Policy is what the policy packs of the newest update found.
+	Policy policy.Run
 	// Ahead are the first deployments in the queue of the pool of a queued deployment.
 	Ahead []deployments.Listed
 }
@@ -86,7 +94,7 @@ func (p *pages) load(v *page.Visit) (shown, error) {
 	now := time.Now()
 	d := shown{
 		Verdict: waiting.Judge(det.Job, det.Why, now), Tab: cmp.Or(v.Query("view"), "log"),
-		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate),
+		Details: det, St: v.Stack, Path: deploymentPath(v.Stack, det.Version), Now: now, Operate: v.Who.Can(v.Stack, identity.Operate), Manage: v.Who.Can(v.Stack, identity.Manage),
 		Fresh: v.Session.Fresh(now), SignIn: page.LoginPath(page.Here(v, deploymentPath(v.Stack, det.Version))),
 	}
 	if d.Cause, err = p.Deployments.Cause(v.Context(), det); err != nil {
@@ -96,7 +104,12 @@ func (p *pages) load(v *page.Visit) (shown, error) {
 		return d, err
 	}
 	d.Steps = segments(det.Job, d.Usual.Steps, now)
-	return d, nil
+	if len(d.Updates) > 0 {
+		u := d.Updates[0]
+		d.Policy = policy.Run{Href: "?view=" + policy.Tab.Name, Preview: u.Preview, Expired: u.EventsExpired}
+		d.Policy.Report, err = p.Results.Of(v.Context(), u, policy.Shown)
+	}
+	return d, err
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) {
@@ -125,7 +138,8 @@ func (p *pages) page(v *page.Visit, d shown) (view.Page, error) {
 		Plain: d.explains(), Badges: badge(d), Actions: actions(d), Facts: facts(d), Label: "Views",
 	}
 	if !d.explains() {
-		out.Object.Tabs = view.ViewTabs(tabs, d.Tab, "")
+		out.Object.Tabs = view.ViewTabs(d.tabs(), d.Tab, "")
+		out.Object.Tabs[1].Phone = true // the drawer next to the log has the changes, and links to all of them
 	}
 	out.Body = content
 	return out, nil
@@ -138,6 +152,8 @@ func (p *pages) content(v *page.Visit, d *shown, out *view.Page) (templ.Componen
 		text, err := used(d.Settings)
 		curl, cli := commands(*d, p.URL)
 		return settingsUsed(text, curl, cli), err
+	case policy.Tab.Name:
+		return policy.Section(d.Policy), nil
 	case "changes":
 		return p.changes(v, d, out)
 	case "timeline":
@@ -153,7 +169,7 @@ func (p *pages) content(v *page.Visit, d *shown, out *view.Page) (templ.Componen
 func (p *pages) work(v *page.Visit, d *shown, out *view.Page) (templ.Component, error) {
 	out.Layout, out.Skips = view.Work, []view.Crumb{{Text: "Skip to the log", Href: "#log"}}
 	try, _ := strconv.ParseInt(v.Query("try"), 10, 64) // an invalid number selects the last attempt
-	log, err := joblog.Load(v.Context(), p.Deployments, d.Job, d.Path+"/log", try, d.Now)
+	log, err := joblog.Load(v.Context(), p.Deployments.Logs(), d.Job, d.Path+"/log", try, d.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -183,6 +199,14 @@ var tabs = []view.Part{
 	{Name: "changes", Text: "Changes"},
 	{Name: "timeline", Text: "Timeline"},
 	{Name: "settings", Text: "Settings used"},
+}
+
+// tabs are the tabs of a deployment. Most have no policy packs.
+func (d shown) tabs() []view.Part {
+	if d.Policy.Empty() {
+		return tabs
+	}
+	return slices.Insert(slices.Clone(tabs), 2, policy.Tab)
 }
 
 // explains reports whether the page begins with a cause or with a reason for waiting, in place of tabs.
@@ -270,8 +294,16 @@ func (p *pages) again(v *page.Visit) (page.Answer, error) {
 
 func (p *pages) pause(paused bool) func(v *page.Visit) (page.Answer, error) {
 	return func(v *page.Visit) (page.Answer, error) {
-		err := p.Deployments.PauseStack(v.Context(), v.Who, v.Stack, paused)
-		return page.See(page.Back(v, page.StackPath(v.Stack, "runs"))), err
+		changed, err := p.Deployments.SetPaused(v.Context(), v.Who, v.Stack, paused)
+		back := page.See(page.Back(v, page.StackPath(v.Stack, "runs")))
+		if !changed { // another user has done it, who must not be undone
+			return back, err
+		}
+		text, opposite := "Paused "+v.Stack.Project+"/"+v.Stack.Name+".", "resume"
+		if !paused {
+			text, opposite = "Resumed "+v.Stack.Project+"/"+v.Stack.Name+".", "pause"
+		}
+		return back.Undo(text, page.StackPath(v.Stack, opposite)), err
 	}
 }
 

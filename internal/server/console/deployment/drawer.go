@@ -122,8 +122,15 @@ func tally(m console.Model) (list []count) {
 	return list
 }
 
-// finished says how many changes are done.
-func finished(m console.Model) string { return strconv.Itoa(doneChanges(m)) + " done" }
+// finished says how many changes are done, or "" if the numbers of resources say it: those of a preview, and of an update
+// that has done all. These numbers include the stack itself, which is no change that the list shows.
+func finished(m console.Model) string {
+	open := slices.ContainsFunc(m.Rows, func(r changes.Row) bool { return r.Changed() && (r.State != changes.Done || r.Errors > 0) })
+	if m.Preview || m.Over && !open {
+		return ""
+	}
+	return strconv.Itoa(doneChanges(m)) + " done"
+}
 
 func doneChanges(m console.Model) int {
 	n := 0

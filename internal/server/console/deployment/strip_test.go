@@ -89,3 +89,32 @@ func TestTally(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestFinished checks that the number of completed changes is shown only if the numbers of resources do not contain it.
+func TestFinished(t *testing.T) {
+	row := func(state changes.State) changes.Row {
+		return changes.Row{Type: "pkg:index:Res", Op: "create", State: state}
+	}
+	stack := changes.Row{Type: stackType, Op: "create", State: changes.Done}
+	for _, c := range []struct {
+		preview, over bool
+		rows          []changes.Row
+		want          string
+	}{
+		{false, false, []changes.Row{stack, row(changes.Done), row(changes.Running)}, "1 done"},
+		{false, true, []changes.Row{stack, row(changes.Done), row(changes.Failed)}, "1 done"},
+		{false, true, []changes.Row{stack, row(changes.Done)}, ""},
+		{true, true, []changes.Row{row(changes.Done)}, ""},
+	} {
+		if got := finished(console.Model{Preview: c.preview, Over: c.over, Tree: changes.Tree{Rows: c.rows}}); got != c.want {
+			t.Errorf("preview %v, over %v, %d rows: %q, want %q", c.preview, c.over, len(c.rows), got, c.want)
+		}
+	}
+}
+
+// TestPreviewName checks that the head of a deployment does not say twice that it ran a preview.
+func TestPreviewName(t *testing.T) {
+	if got := previewName("preview") + ", " + previewName("destroy"); got != "preview, destroy (preview)" {
+		t.Error(got)
+	}
+}

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
@@ -21,6 +19,9 @@ import (
 
 func requester(d shown) string { return cmp.Or(d.User.Login, d.Requester, "the server") }
 
+// called is the name of the requester, or else what [requester] returns.
+func called(d shown) string { return cmp.Or(d.User.Name, requester(d)) }
+
 // operationWords are the words for an operation: as the name of a run, while it runs, and of several runs.
 type operationWords struct{ name, doing, many string }
 
@@ -30,7 +31,7 @@ var operationNames = map[workflow.Operation]operationWords{
 	workflow.OperationRefresh:        {"Refresh", "Refreshing", "refreshes"},
 	workflow.OperationDestroy:        {"Destroy", "Destroying", "runs of destroy"},
 	workflow.OperationDetectDrift:    {"Drift detection", "Detecting drift", "drift detections"},
-	workflow.OperationRemediateDrift: {"Drift remediation", "Remediating drift", "drift remediations"},
+	workflow.OperationRemediateDrift: {"Put back drift", "Putting back drift", "runs that put back drift"},
 }
 
 func wordsOf(op workflow.Operation) operationWords {
@@ -154,15 +155,9 @@ func headline(text string) (first, rest string) {
 		rest += "."
 	}
 	if short, more, ok := strings.Cut(first, " ("); ok && strings.HasSuffix(more, ")") {
-		first, rest = short, strings.TrimSpace(capital(strings.TrimSuffix(more, ")"))+". "+rest)
+		first, rest = short, strings.TrimSpace(words.Capital(strings.TrimSuffix(more, ")"))+". "+rest)
 	}
 	return first, rest
-}
-
-// capital returns a text with a capital first letter.
-func capital(text string) string {
-	first, size := utf8.DecodeRuneInString(text)
-	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // start says what must happen before a queued deployment starts, or "".
@@ -239,4 +234,12 @@ func copied(d shown) string {
 // says reports whether the message of the cause says more than its headline.
 func (d shown) says() bool {
 	return d.Cause.Message != "" && (d.Cause.Kind == cause.Resource || strings.HasSuffix(d.Cause.Headline, "…"))
+}
+
+// previewName names a preview of a kind of update, as the CLI does: "pulumi preview" has its own kind.
+func previewName(kind string) string {
+	if kind == "preview" {
+		return kind
+	}
+	return kind + " (preview)"
 }

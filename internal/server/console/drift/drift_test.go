@@ -199,12 +199,12 @@ func TestDecision(t *testing.T) {
 			f.detect(drift(t), counts)
 			p := f.says("after drift was found", page,
 				"drift: 2 changed, 1 deleted", "2 resources were changed and 1 was deleted outside Pulumi. Found", "by #1",
-				"Deleted outside Pulumi 1", "nat-route aws:ec2/route:Route", "Putting back creates it again. Accepting removes it from the state.", `− cidr "0.0.0.0/0"`,
-				"Changed outside Pulumi 2, declared → found", `~ acl "private" → "public-read"`, "Putting back updates it in place.",
+				"Deleted outside Pulumi 1", "nat-route aws:ec2/route:Route", "Putting back creates it again. Accepting removes it from the state.", `− cidr 0.0.0.0/0`,
+				"Changed outside Pulumi 2, declared → found", `~ acl private → public-read`, "Putting back updates it in place.",
 				"nodes aws:ec2/securityGroup:SecurityGroup put back replaces A property cannot change in place. 1 resource depends on it.",
-				`description "nodes" → "temp debug" forces the replace`,
+				`description nodes → temp debug forces the replace`,
 				"Runs every day at 03:00 UTC", "When found put nothing back", "Last checks 1 of 1 found drift", "drift found 2 changed, 1 deleted",
-				`href="/acme/web/prod/deploy?operation=refresh"`, `href="/acme/web/prod/deploy?operation=remediate-drift"`, "Runs Drift 3 Settings")
+				`href="/acme/web/prod/deploy?operation=refresh"`, `href="/acme/web/prod/deploy?operation=remediate-drift"`, "Runs 2 Drift 3 Settings")
 			if strings.Index(p.Body, ">nodes<") > strings.Index(p.Body, ">logs<") {
 				t.Error("what must be replaced is not the first of what changed")
 			}
@@ -337,6 +337,13 @@ func TestStates(t *testing.T) {
 	f.API(http.MethodPost, "/api/stacks"+stackPath+"/deployments/resume", nil, nil)
 	path, token := f.BeginUpdate(consoletest.Update{Stack: "web/prod", Kind: "update"})
 	p = f.says("while locked", page, "The stack is locked: admin changes it from", `disabled aria-describedby="drift-blocked"`)
+	// A dialog that was opened before starts nothing that would fail, and keeps its values.
+	for _, operation := range []string{"refresh", "remediate-drift"} {
+		p := f.browser.Post(stackPath+"/deploy", url.Values{"operation": {operation}, "confirm": {"prod"}, "ref": {"main"}})
+		if p.Status != http.StatusUnprocessableEntity || !p.Contains("holds the stack with an update from", "Decide about the drift when that has ended", `value="main"`) {
+			t.Errorf("%s while a client holds the stack: status %d: %s", operation, p.Status, p.Body)
+		}
+	}
 	if !p.Contains(`name="operation" value="detect-drift"`) {
 		t.Error("while locked, a check is not possible")
 	}
@@ -364,5 +371,5 @@ func TestStates(t *testing.T) {
 	f.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "refresh", DryRun: true, Events: drift(t), Changes: m{"update": 2, "delete": 1}, Result: "succeeded"})
 	failed := must.Get(json.Marshal(m{"sequence": 0, "timestamp": 1, "diagnosticEvent": m{"severity": "error", "message": "the token is " + hostile}}))(t)
 	f.RunUpdate(consoletest.Update{Stack: "web/prod", Kind: "refresh", DryRun: true, Events: []json.RawMessage{failed}, Result: "failed"})
-	f.says("after drift and a failed check by the CLI", page, "the token is <img", "The last check, a preview by the CLI, failed 2", "; what is below is from the check 2", "; not there 2", "Open the preview", "2 of 3 found drift", "failed Could not check")
+	f.says("after drift and a failed check by the CLI", page, "the token is <img", "The last check, a preview by the CLI, failed 2", "; what is below is from the check 2", "; not there ", "Open the preview", "2 of 3 found drift", "failed Could not check")
 }

@@ -1,7 +1,6 @@
 package estate
 
 import (
-	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -27,10 +26,14 @@ type bulkAction struct {
 	paused           bool
 }
 
+// tagging is the name of the action that sets or removes a tag.
+const tagging = "tag"
+
 var bulkActions = []bulkAction{
 	{name: "preview", text: "Preview", icon: "eye", verb: "Preview", op: workflow.OperationPreview},
 	{name: "update", text: "Deploy", icon: "deploys", verb: "Update", op: workflow.OperationUpdate},
 	{name: "detect-drift", text: "Detect drift", icon: "s-drift", verb: "Detect drift of", op: workflow.OperationDetectDrift},
+	{name: tagging, text: "Tag", icon: "tag", verb: "Tag", done: "Changed"},
 	{name: "pause", text: "Pause", icon: "pause", verb: "Pause", done: "Paused", paused: true},
 	{name: "resume", text: "Resume", icon: "play", verb: "Resume", done: "Resumed"},
 }
@@ -54,6 +57,7 @@ type bulk struct {
 	Starts, Waits, Refused []deployments.Target
 	Done                   bool
 	Result                 string // address of what was started
+	Tag                    tagForm
 }
 
 func (b *bulk) sort(list []deployments.Target) {
@@ -96,6 +100,8 @@ func (b *bulk) note() string {
 	switch b.name {
 	case "pause":
 		return "Queued deployments of the stacks wait until you resume them. Running ones continue."
+	case tagging:
+		return "A value that a stack has already is replaced. All who see a stack see its tags."
 	case "resume":
 		return "Queued deployments of the stacks start when agents are free."
 	default:
@@ -143,9 +149,12 @@ func (p *pages) bulk(v *page.Visit) (page.Answer, error) {
 	}
 	b.Batch, b.Back = identity.NewID(), page.Back(v, listPath(b.Org, ""))
 	var list []deployments.Target
-	if a.op != "" {
+	switch {
+	case a.op != "":
 		list, err = p.Deployments.BatchProspects(v.Context(), v.Who, v.Org.ID, ids, a.op)
-	} else {
+	case a.name == tagging:
+		list, err = p.taggable(v, ids)
+	default:
 		list, err = p.Deployments.PauseProspects(v.Context(), v.Who, v.Org.ID, ids, a.paused)
 	}
 	b.sort(list)
@@ -155,17 +164,35 @@ func (p *pages) bulk(v *page.Visit) (page.Answer, error) {
 func (p *pages) doBulk(v *page.Visit, b *bulk, ids []string) (page.Answer, error) {
 	var list []deployments.Target
 	var err error
-	if b.op != "" {
+	answer := page.See(b.Back)
+	switch {
+	case b.op != "":
 		b.Result = links.Path(b.Org, "-", "deployments") + "?" + url.Values{"batch": {b.Batch}}.Encode()
+		answer = page.See(b.Result)
 		list, err = p.Deployments.CreateBatch(v.Context(), v.Who, v.Org.ID, ids, b.op, b.Batch)
-	} else {
+	case b.name == tagging:
+		b.Tag = tagFormOf(v)
+		if b.Tag.Problem = b.Tag.wrong(); b.Tag.Problem != "" {
+			list, err = p.taggable(v, ids)
+			b.sort(list)
+			return page.Again(b.page()), err
+		}
+		var undo []string
+		list, undo, err = p.tag(v, ids, b)
+		answer = answer.Undo(b.Tag.did(len(ids)), links.Path(b.Org, "-", "stacks", "bulk"), undo...)
+	default:
 		list, err = p.Deployments.PauseBatch(v.Context(), v.Who, v.Org.ID, ids, b.paused)
+		undo := []string{"do", map[bool]string{true: "resume", false: "pause"}[b.paused], "confirmed", "1", "back", b.Back}
+		for _, id := range ids {
+			undo = append(undo, "stack", id)
+		}
+		answer = answer.Undo(b.done+" "+words.Count(len(ids), "stack")+".", links.Path(b.Org, "-", "stacks", "bulk"), undo...)
 	}
 	if b.Done = true; err != nil {
 		return page.Answer{}, fmt.Errorf("with some of the stacks: %w", err)
 	}
 	if b.sort(list); len(b.Refused) == 0 {
-		return page.See(cmp.Or(b.Result, b.Back)), nil
+		return answer, nil
 	}
 	return page.Once(b.page()), nil
 }

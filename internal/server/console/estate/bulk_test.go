@@ -105,6 +105,9 @@ func TestBulk(t *testing.T) {
 		if done := post(f.browser, confirmed(ask)); done.Status != http.StatusSeeOther || done.Location() != path {
 			t.Errorf("%s: status %d: %s", do, done.Status, plain(done.Body))
 		}
+		if p := f.get(path); !strings.Contains(plain(p.Body), []string{"Paused", "Resumed"}[i]+" 1 stack. Undo") || !p.Contains(`name="do" value="`+[]string{"resume", "pause"}[i]+`"> <input`, `name="stack" value="`+ids[0]+`"> <button`) {
+			t.Errorf("after %s, Undo is not offered: %s", do, regexp.MustCompile("(?s)<div class=.toast.*?</div>").FindString(p.Body))
+		}
 		if paused := strings.Contains(strings.Join(f.rows(path+"?group=none&q=prod"), " "), "paused"); paused != (i == 0) {
 			t.Errorf("after %s, the stack is paused: %t", do, paused)
 		}
@@ -195,12 +198,16 @@ func TestSavedViews(t *testing.T) {
 	if !page.Contains(`href="/acme/-/stacks?star=on">Mine`, `href="/acme/web?sort=name"`) || page.Contains("owner=core\">Mine") {
 		t.Errorf("the views are %s", page.Body)
 	}
-	for what, fields := range map[string][]string{
-		"no name": {"view", " "}, "a long name": {"view", strings.Repeat("ä", 61)}, "a control character": {"view", "a\tb"}, "a wrong state": {"view", "x", "state", "none"},
-		"a long query": {"view", "x", "q", strings.Repeat("a", 201)},
-	} {
+	for what, fields := range map[string][]string{"a wrong state": {"view", "x", "state", "none"}, "a long query": {"view", "x", "q", strings.Repeat("a", 201)}} {
 		if p := save(f.browser, fields...); p.Status != http.StatusBadRequest {
 			t.Errorf("%s: status %d", what, p.Status)
+		}
+	}
+	// What is wrong with the name is at its field, over the list with the same filters.
+	for what, name := range map[string]string{"no name": " ", "a long name": strings.Repeat("ä", 61), "a control character": "a\tb"} {
+		p := save(f.browser, "view", name, "project", "web", "owner", "nobody")
+		if p.Status != http.StatusUnprocessableEntity || !p.Contains(`<details open>`, `id="view-name-problem"`, `value="`+name+`"`, `data-of="/acme/web?owner=nobody"`, "No stack found", `name="owner" value="nobody"`) {
+			t.Errorf("%s: status %d: %s", what, p.Status, p.Body)
 		}
 	}
 	other := f.SignInWith(f.AddUser("bob", "member"))
@@ -214,7 +221,7 @@ func TestSavedViews(t *testing.T) {
 	for i := range 28 {
 		save(f.browser, "view", fmt.Sprintf("v%d", i))
 	}
-	if p := save(f.browser, "view", "one more"); p.Status != http.StatusConflict {
+	if p := save(f.browser, "view", "one more"); p.Status != http.StatusUnprocessableEntity || !p.Contains("delete one first") {
 		t.Errorf("one view too many: status %d", p.Status)
 	}
 	if p := save(f.browser, "view", "Mine", "sort", "drift"); p.Status != http.StatusSeeOther {

@@ -59,13 +59,20 @@ type model struct {
 	Query    domain.Query
 	Create   bool
 	Views    []savedView
+	// ViewName is the name of a view that could not be saved, and ViewProblem says why.
+	ViewName, ViewProblem string
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) {
-	m := model{Org: v.Org.Name, API: p.APIURL, Create: v.Who.CanCreateStack(v.Org.ID)}
-	m.Filters = view.Filters{Path: v.R.URL.EscapedPath(), Values: v.R.URL.Query(), Parameters: parameters, Place: "page"}
+	return p.page(v, v.Param("project"), view.Filters{Path: v.R.URL.EscapedPath(), Values: v.R.URL.Query()}, "", "")
+}
+
+// page is the list of a view. name is that under which the view could not be saved because of a problem.
+func (p *pages) page(v *page.Visit, project string, filters view.Filters, name, problem string) (view.Page, error) {
+	m := model{Org: v.Org.Name, API: p.APIURL, Create: v.Who.CanCreateStack(v.Org.ID), Filters: filters, ViewName: name, ViewProblem: problem}
+	m.Parameters, m.Place = parameters, "page"
 	m.Query = query(m.Values)
-	m.Query.Project = v.Param("project")
+	m.Query.Project = project
 	var err error
 	if m.List, err = p.Estate.List(v.Context(), v.Who, v.Org.ID, m.Query); err != nil {
 		return view.Page{}, err
@@ -117,7 +124,12 @@ func (p *pages) star(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		err = p.Estate.SetStar(v.Context(), who, st, on)
 	}
-	return page.See(page.Back(v, links.Path(v.Org.Name, "-", "stacks"))), err
+	a := page.See(page.Back(v, links.Path(v.Org.Name, "-", "stacks")))
+	text, opposite := "Starred "+name+".", "unstar"
+	if !on {
+		text, opposite = name+" is no longer starred.", "star"
+	}
+	return a.Undo(text, links.Path(v.Org.Name, "-", "stacks", "star"), opposite, name), err
 }
 
 // parameters are those of the page's URL.
@@ -202,8 +214,11 @@ func (m model) rest() (text string, list []view.MenuItem) {
 			text = o.Text
 		}
 	}
-	return text, list
+	return text, append(list, view.MenuItem{Text: "Deleted stacks", Href: m.deleted()})
 }
+
+// deleted is the path of the page with the deleted stacks.
+func (m model) deleted() string { return links.Path(m.Org, "-", "stacks", "deleted") }
 
 // chip is a filter with the number of its stacks.
 type chip struct {

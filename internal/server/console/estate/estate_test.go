@@ -162,7 +162,7 @@ func TestFoundDrift(t *testing.T) {
 	job.Step(2, workflow.StepFailed, &exit)
 	job.Finish(protocol.ResultRequest{Status: workflow.StatusFailed, Reason: workflow.ReasonExitCode, ExitCode: &exit})
 
-	f.check("after the detection", path, "web 1 drift found 1", "drift found prod Not updated yet ~2 -1 never")
+	f.check("after the detection", path, "web 1 drift found 1", "drift found prod Not updated yet ~2 −1 never")
 	for _, page := range []string{"/acme", "/acme/-/deployments", "/acme/-/deployments?status=drift", "/acme/web/prod/runs", "/acme/web/prod/deployments/1", path} {
 		body, _, _ := strings.Cut(f.get(page).Body, `aria-labelledby="h-est"`) // the numbers of all states follow
 		if _, rows, isList := strings.Cut(body, " data-held>"); isList {       // the filters name all states

@@ -16,6 +16,9 @@ import (
 // Mark returns the mark of a state.
 func Mark(s domain.State) string { return marks[s] }
 
+// What says what the last run of a stack did.
+func What(s domain.Stack) string { return what(s) }
+
 // Sparkline shows the last runs of a stack that write.
 func Sparkline(s domain.Stack) templ.Component { return sparkline(runsOf(s, time.Now())) }
 

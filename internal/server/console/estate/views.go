@@ -51,10 +51,15 @@ func (p *pages) saveView(v *page.Visit) (page.Answer, error) {
 		}
 	}
 	s := store.View{OrgID: v.Org.ID, Name: v.Form("view"), Project: v.Form("project"), Query: values.Encode()}
-	if err := query(values).Check(); err != nil {
+	err := query(values).Check()
+	if err != nil {
 		return page.Answer{}, err
 	}
-	return page.See(viewPath(v.Org.Name, s)), p.Estate.SaveView(v.Context(), v.Who, s)
+	return page.Changed(v, p.Estate.SaveView(v.Context(), v.Who, s), viewPath(v.Org.Name, s), func(v *page.Visit, problem string) (view.Page, error) {
+		out, err := p.page(v, s.Project, view.Filters{Path: listPath(v.Org.Name, s.Project), Values: values}, s.Name, problem)
+		out.LiveAt = viewPath(v.Org.Name, s)
+		return out, err
+	})
 }
 
 func (p *pages) deleteView(v *page.Visit) (page.Answer, error) {

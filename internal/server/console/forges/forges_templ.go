@@ -542,7 +542,7 @@ func integrationForm(m formModel, action, label string) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Block("repositories", "Repositories", "").Render(templ.WithChildren(ctx, templ_7745c5c3_Var25), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Block("listed", "Repositories", "").Render(templ.WithChildren(ctx, templ_7745c5c3_Var25), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -14,6 +14,9 @@ import (
 
 	"workflowagent/internal/dev/consoletest"
 	"workflowagent/internal/dev/forgetest"
+	"workflowagent/internal/dev/must"
+	"workflowagent/internal/server/store"
+	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/vcs"
 )
 
@@ -283,6 +286,35 @@ func TestPushToDeploy(t *testing.T) {
 	s.API(http.MethodGet, "/api/stacks"+stack+"/vcs/pulls", nil, &pulls)
 	if len(pulls.Pulls) != 1 || !pulls.Pulls[0].Approved || pulls.Pulls[0].NeedsApproval {
 		t.Errorf("the API returns %+v", pulls)
+	}
+
+	// The pull request leads to its review stack, for those who may see it.
+	s.Stack("web", "pr-1")
+	link := `href="/acme/web/pr-1">pr-1</a>`
+	if p := get(t, s.browser, stack+"/settings/triggers"); p.Contains(link) {
+		t.Error("another stack is taken for a review stack")
+	}
+	must.OK(t, s.DB().Write(t.Context(), scope.Server(), func(tx *store.Tx) error {
+		template, err := tx.StackByName("acme", "web", "prod")
+		must.OK(t, err)
+		made, err := tx.StackByName("acme", "web", "pr-1")
+		must.OK(t, err)
+		watch, err := tx.Watch(template.ID)
+		must.OK(t, err)
+		pull, err := strconv.ParseInt(number, 10, 64)
+		must.OK(t, err)
+		return tx.InsertReviewStack(store.ReviewStack{
+			ID: "review", OrgID: made.OrgID, IntegrationID: watch.IntegrationID, RepoID: watch.RepoID, Pull: pull, TemplateID: template.ID,
+			Project: "web", Name: "pr-1", StackID: made.ID, Wanted: true, CommitID: fork, TryAt: time.Now().Add(time.Hour), CreatedAt: time.Now(),
+		})
+	}))
+	if p := get(t, s.browser, stack+"/settings/triggers"); !p.Contains(link) {
+		t.Errorf("the review stack is not linked: %s", plain(p))
+	}
+	s.API(http.MethodPatch, "/api/orgs/acme", map[string]any{"setDefaultStackPermission": 0}, nil)
+	s.API(http.MethodPut, "/api/stacks"+stack+"/collaborators/reader", map[string]any{"permission": 101}, nil)
+	if p := get(t, reader, stack+"/settings/triggers"); p.Contains("pr-1") {
+		t.Error("a reader of the template alone sees the review stack")
 	}
 }
 

@@ -280,7 +280,7 @@ func (k kind) wrong(problem string) page.Wrong {
 			break
 		}
 	}
-	return page.Beside(problem, append(about,
+	return page.Locate(problem, append(about,
 		page.About{Word: "BaseUrl", Field: "base", Label: "The address"}, page.About{Word: "enter the credential again", Field: credential}, page.About{Word: "token or an SSH key", Field: credential},
 		page.About{Word: "WebhookSecret", Field: "hook-secret", Label: "The secret"}, page.About{Word: "PreviewAgentPool:", Field: "pool", Label: "Pool:"},
 		page.About{Word: "with the name", Field: "name"}, page.About{Word: "Name ", Field: "name"}, page.About{Word: "ertificate", Field: "ca"}, page.About{Word: "ost key", Field: "host-keys"},

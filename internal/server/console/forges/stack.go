@@ -22,6 +22,8 @@ type Watching struct {
 	Watched integrations.Watched
 	Pulls   []dispatch.Pull
 	Entries []dispatch.Entry
+	// Reviews are the review stacks of pull requests, by their numbers.
+	Reviews map[int64]store.Stack
 	// Admin shows links to the integration, and Operate the buttons.
 	Admin, Operate bool
 }
@@ -37,9 +39,13 @@ func (d Deps) Watching(v *page.Visit) (w Watching, live []view.Topic, err error)
 		id := w.Watched.Integration.ID
 		live = []view.Topic{{Channel: dispatch.Topic, About: id}, {Channel: dispatch.Processed, About: id}, {Channel: integrations.Topic, About: id}}
 	}
-	if w.Pulls, err = d.Events.Pulls(ctx, v.Stack); err == nil {
-		w.Entries, err = d.Events.OfStack(ctx, v.Stack)
+	if w.Pulls, err = d.Events.Pulls(ctx, v.Stack); err != nil {
+		return w, live, err
 	}
+	if w.Reviews, err = d.Events.ReviewStacks(ctx, v.Who, v.Stack, w.Pulls); err != nil {
+		return w, live, err
+	}
+	w.Entries, err = d.Events.OfStack(ctx, v.Stack)
 	return w, live, err
 }
 

@@ -60,7 +60,7 @@ func (p *pages) form(v *page.Visit) (view.Page, error) {
 
 func (p *pages) formPage(v *page.Visit, m formModel, problem string) (view.Page, error) {
 	m.Path, m.Here, m.Fresh = path(v), v.R.URL.RequestURI(), v.Session.Fresh(time.Now())
-	m.wrong = page.Beside(problem, page.About{Word: "name", Field: "name"}, page.About{Word: "BaseUrl", Field: "baseUrl", Label: "The address"}, page.About{Word: "address", Field: "baseUrl"}, page.About{Word: "wner", Field: "owner"})
+	m.wrong = page.Locate(problem, page.About{Word: "name", Field: "name"}, page.About{Word: "BaseUrl", Field: "baseUrl", Label: "The address"}, page.About{Word: "address", Field: "baseUrl"}, page.About{Word: "wner", Field: "owner"})
 	return p.page(v, "Create a GitHub App", m.wrong[""], form(m)), nil
 }
 

@@ -144,7 +144,7 @@ func TestHome(t *testing.T) {
 		"Invitations Not accepted yet by " + hostile, "1 running, 1 queued", "running web/ held update from the CLI, by Administrator",
 		"queued web/ good preview: ", "web/ good Administrator updated Keep traces " + hostile + " +4 ±1 −2 from the CLI", "Administrator failed to update",
 		"Estate 6 stacks Failed 3 Drift 1 Running 1 As declared 1", "gpu none online",
-		"Home 6 Activity Stacks 6 Deployments 1 Agents", // the numbers of the navigation
+		"Home 6 Activity Stacks 6 Deployments 1 Environments Policies Agents", // the numbers of the navigation
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the home lacks %q: %s", want, got)
@@ -162,7 +162,7 @@ func TestHome(t *testing.T) {
 			t.Errorf("a member who sees one stack reads %q: %s", hidden, got)
 		}
 	}
-	for _, want := range []string{"Nothing needs you.", "web/ good Administrator updated", "Estate 1 stack ", "Home Activity Stacks Deployments Agents"} {
+	for _, want := range []string{"Nothing needs you.", "web/ good Administrator updated", "Estate 1 stack ", "Home Activity Stacks Deployments Environments Policies Agents"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the home of a member lacks %q: %s", want, got)
 		}

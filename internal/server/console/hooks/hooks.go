@@ -51,8 +51,15 @@ type listModel struct {
 	Form    form
 }
 
-// form is the form of a new webhook. Wrong is the name of the field that Problem is about.
-type form struct{ Name, URL, Format, Filters, Wrong, Problem string }
+// form is the form of a new webhook. Wrong is the name of the field that Problem is about. A form that sends failures asks
+// only for the address, and its buttons are the formats of chats.
+type form struct {
+	Name, URL, Format, Filters, Wrong, Problem string
+	Failures                                   bool
+}
+
+// FailuresQuery is the query of a list with the form that sends failures to a chat.
+const FailuresQuery = "?send=failures#new"
 
 func (f form) problem(name string) string {
 	if f.Wrong != name {
@@ -81,7 +88,11 @@ func (p *pages) path(v *page.Visit) func(more ...string) string {
 }
 
 func (p *pages) list(v *page.Visit) (view.Page, error) {
-	return p.listPage(v, form{Format: webhooks.FormatRaw}, "")
+	f := form{Format: webhooks.FormatRaw}
+	if f.Failures = v.Query("send") == "failures"; f.Failures {
+		f.Filters = failures()
+	}
+	return p.listPage(v, f, "")
 }
 
 func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, error) {
@@ -93,6 +104,9 @@ func (p *pages) listPage(v *page.Visit, f form, problem string) (view.Page, erro
 	last, err := p.hooks.Last(v.Context(), list)
 	if err != nil {
 		return view.Page{}, err
+	}
+	if f.Failures && f.Name == "" {
+		f.Name = unused("failures", list)
 	}
 	if f.Wrong = fieldOf(problem); f.Wrong != "" {
 		f.Problem, problem = strings.Replace(problem, "'payloadUrl'", "The URL", 1), ""
@@ -122,8 +136,18 @@ func (m listModel) urlHint() string {
 	return ""
 }
 
+// failuresHint says whose failures are sent.
+func (m listModel) failuresHint() string {
+	if m.OfStack {
+		return "A message for each failed deployment, update and drift detection of the stack. Administrators of the organization can send those of all stacks."
+	}
+	return "A message for each failed deployment, update and drift detection of all stacks."
+}
+
 func (p *pages) create(v *page.Visit) (page.Answer, error) {
-	f := form{Name: v.Form("name"), URL: strings.TrimSpace(v.Form("url")), Format: v.Form("format"), Filters: v.Form("filters")}
+	f := form{
+		Name: v.Form("name"), URL: strings.TrimSpace(v.Form("url")), Format: v.Form("format"), Filters: v.Form("filters"), Failures: v.Form("send") == "failures",
+	}
 	active := true
 	change := webhooks.Change{Name: &f.Name, DisplayName: &f.Name, URL: &f.URL, Format: &f.Format, Active: &active, Filters: strings.Fields(f.Filters)}
 	if secret := v.Form("secret"); secret != "" {
@@ -131,6 +155,25 @@ func (p *pages) create(v *page.Visit) (page.Answer, error) {
 	}
 	_, err := p.hooks.Create(v.Context(), v.Who, p.Owner(v), change)
 	return page.Changed(v, err, p.Path(v), func(v *page.Visit, problem string) (view.Page, error) { return p.listPage(v, f, problem) })
+}
+
+// failures returns the names of the events of failures, as the form takes them.
+func failures() string {
+	var names []string
+	for _, n := range webhooks.Failures {
+		names = append(names, string(n))
+	}
+	return strings.Join(names, " ")
+}
+
+// unused returns a name that no webhook has: the given one, or with a number.
+func unused(name string, list []webhooks.Webhook) string {
+	for n, tried := 2, name; ; n++ {
+		if !slices.ContainsFunc(list, func(h webhooks.Webhook) bool { return h.Name == tried }) {
+			return tried
+		}
+		tried = name + "-" + strconv.Itoa(n)
+	}
 }
 
 func (p *pages) show(v *page.Visit) (view.Page, error) { return p.showPage(v, "") }

@@ -1,4 +1,4 @@
-// Package joblog contains the log of a deployment: the viewer on its page, and what the viewer
+// Package joblog contains the log of a job, a deployment or a policy evaluation: the viewer on its page, and what the viewer
 // reads.
 package joblog
 
@@ -17,26 +17,30 @@ import (
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	logs "workflowagent/internal/server/joblog"
+	"workflowagent/internal/server/policies/evaluations"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
-// Deps are the services behind the log.
+// Deps are the services behind the logs.
 type Deps struct {
 	Deployments *deployments.Service
+	Evaluations *evaluations.Service
 }
 
 // Model is what the viewer shows. Steps have numbers from 1; the agent's own lines and the server's
 // notes follow them.
 type Model struct {
-	// Base is the path of the deployment's log.
+	// Base is the path of the log.
 	Base  string
 	Steps []Step
 	// Live means that the log can grow.
 	Live bool
 	// Try is the number of the claim whose log is shown; Last is that of the last claim.
 	Try, Last int64
+	// Only means that the logs of other claims have been removed.
+	Only bool
 	// Begin is the time from which the viewer counts.
 	Begin time.Time
 	// Failed opens the viewer at the cause of the failure, which is Cause, as step and line, or at the first error.
@@ -58,8 +62,17 @@ type Step struct {
 
 // Register registers the routes.
 func Register(site *page.Site, d Deps) {
-	p := &pages{d}
-	const log = "/{org}/{project}/{stack}/deployments/{version}/log"
+	ofDeployment := &pages{d.Deployments.Logs, "version", func(v *page.Visit) (store.Job, error) {
+		return d.Deployments.LogJob(v.Context(), v.Stack, Reference(v))
+	}}
+	ofDeployment.register(site, "/{org}/{project}/{stack}/deployments/{version}/log")
+	ofEvaluation := &pages{d.Evaluations.Logs, "evaluation", func(v *page.Visit) (store.Job, error) {
+		return d.Evaluations.LogJob(v.Context(), v.Stack, v.Param("evaluation"))
+	}}
+	ofEvaluation.register(site, "/{org}/{project}/{stack}/evaluations/{evaluation}/log")
+}
+
+func (p *pages) register(site *page.Site, log string) {
 	access := page.Stack(identity.StateRead)
 	site.Raw(log+"/find", access, p.find)
 	site.Raw(log+"/raw", access, p.rawAll)
@@ -67,7 +80,14 @@ func Register(site *page.Site, d Deps) {
 	site.Raw(log+"/{step}/raw", access, p.raw)
 }
 
-type pages struct{ Deps }
+// pages are the parts of logs of one kind of jobs.
+type pages struct {
+	logs func() *logs.Store
+	// name is the parameter of the path that names the job.
+	name string
+	// job returns the job that the path names, within its stack.
+	job func(v *page.Visit) (store.Job, error)
+}
 
 // target is the part of a log that a request names.
 type target struct {
@@ -86,7 +106,7 @@ func Reference(v *page.Visit) string {
 }
 
 func (p *pages) target(v *page.Visit) (target, error) {
-	job, err := p.Deployments.LogJob(v.Context(), v.Stack, Reference(v))
+	job, err := p.job(v)
 	if err != nil {
 		return target{}, err
 	}
@@ -99,7 +119,7 @@ func (p *pages) target(v *page.Visit) (target, error) {
 	if step := v.Param("step"); step != "" {
 		n, err := number(step, "step")
 		if err != nil || n < 1 || n > 1<<20 {
-			return target{}, fault.NotFound("the deployment has no step %s", step)
+			return target{}, fault.NotFound("the job has no step %s", step)
 		}
 		t.stream = int(n) - 1
 	}
@@ -146,7 +166,7 @@ func (p *pages) rows(w http.ResponseWriter, v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	part, err := p.Deployments.Logs().Rows(v.Context(), t.job, t.epoch, t.stream, from, int(min(count, 1<<20)), v.Query("whole") != "")
+	part, err := p.logs().Rows(v.Context(), t.job, t.epoch, t.stream, from, int(min(count, 1<<20)), v.Query("whole") != "")
 	if err != nil {
 		return err
 	}
@@ -185,7 +205,7 @@ func (p *pages) find(w http.ResponseWriter, v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	found, err := p.Deployments.Logs().Find(v.Context(), t.job, t.epoch, logs.Query{
+	found, err := p.logs().Find(v.Context(), t.job, t.epoch, logs.Query{
 		Text: v.Query("q"), Regexp: v.Query("regex") != "", Case: v.Query("case") != "", Errors: v.Query("errors") != "",
 	})
 	if err != nil {
@@ -208,12 +228,12 @@ func send(w http.ResponseWriter, body any) error {
 	return nil
 }
 
-// Load returns the model of a deployment's log. try is the number of a claim, or 0 for the last one.
-func Load(ctx context.Context, d *deployments.Service, job store.Job, base string, try int64, now time.Time) (Model, error) {
+// Load returns the model of the log of a job. try is the number of a claim, or 0 for the last one.
+func Load(ctx context.Context, of *logs.Store, job store.Job, base string, try int64, now time.Time) (Model, error) {
 	if try < 1 || try > job.Epoch {
 		try = job.Epoch
 	}
-	counts, err := d.Logs().Counts(ctx, job, try)
+	counts, err := of.Counts(ctx, job, try)
 	if err != nil {
 		return Model{}, err
 	}
@@ -272,10 +292,15 @@ func (s *Step) setState(state store.StepState, job store.Job, now time.Time) {
 	s.Duration = max(0, end.Sub(state.StartedAt))
 }
 
+// follower follows the log of a job of a stack.
+type follower interface {
+	FollowLog(ctx context.Context, st store.Stack, id string, grew func(deployments.LogSize) error) error
+}
+
 // Feed sends the number of lines of each step to an open page, when the log has grown.
-func Feed(d *deployments.Service, st store.Stack, deploymentID string) view.Feed {
+func Feed(f follower, st store.Stack, id string) view.Feed {
 	return func(ctx context.Context, send func(event string, data any) error) error {
-		return d.FollowLog(ctx, st, deploymentID, func(s deployments.LogSize) error {
+		return f.FollowLog(ctx, st, id, func(s deployments.LogSize) error {
 			return send("log", map[string]any{"try": s.Epoch, "step": s.Stream + 1, "lines": s.Lines, "done": s.Done})
 		})
 	}

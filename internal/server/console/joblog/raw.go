@@ -20,9 +20,9 @@ func (p *pages) raw(w http.ResponseWriter, v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s-%s-%s-%s.%d.log", v.Stack.OrgName, v.Stack.Project, v.Stack.Name, v.Param("version"), t.stream+1)
+	name := fmt.Sprintf("%s-%s-%s-%s.%d.log", v.Stack.OrgName, v.Stack.Project, v.Stack.Name, v.Param(p.name), t.stream+1)
 	return serveText(w, v, name, func(out io.Writer) error {
-		return p.Deployments.Logs().WriteText(v.Context(), out, t.job, t.epoch, t.stream, coloured(v))
+		return p.logs().WriteText(v.Context(), out, t.job, t.epoch, t.stream, coloured(v))
 	})
 }
 
@@ -32,11 +32,11 @@ func (p *pages) rawAll(w http.ResponseWriter, v *page.Visit) error {
 	if err != nil {
 		return err
 	}
-	counts, err := p.Deployments.Logs().Counts(v.Context(), t.job, t.epoch)
+	counts, err := p.logs().Counts(v.Context(), t.job, t.epoch)
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s-%s-%s-%s.log", v.Stack.OrgName, v.Stack.Project, v.Stack.Name, v.Param("version"))
+	name := fmt.Sprintf("%s-%s-%s-%s.log", v.Stack.OrgName, v.Stack.Project, v.Stack.Name, v.Param(p.name))
 	return serveText(w, v, name, func(out io.Writer) error {
 		for stream, lines := range counts {
 			if lines == 0 {
@@ -45,7 +45,7 @@ func (p *pages) rawAll(w http.ResponseWriter, v *page.Visit) error {
 			if _, err := fmt.Fprintf(out, "==> %s\n", logs.StreamName(t.job, stream)); err != nil {
 				return err
 			}
-			if err := p.Deployments.Logs().WriteText(v.Context(), out, t.job, t.epoch, stream, coloured(v)); err != nil {
+			if err := p.logs().WriteText(v.Context(), out, t.job, t.epoch, stream, coloured(v)); err != nil {
 				return err
 			}
 		}

@@ -146,7 +146,7 @@ func View(m Model) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			if m.Last > 1 {
+			if m.Last > 1 && !m.Only {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 12, "<p class=\"dh\">Attempts: ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

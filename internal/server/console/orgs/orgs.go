@@ -111,7 +111,7 @@ func (p *pages) listPage(v *page.Visit, problem string) (view.Page, error) {
 	if m.List, err = p.Organizations.List(v.Context()); err == nil {
 		m.Waiting, err = p.Waiting(v)
 	}
-	m.wrong = page.Beside(problem, page.About{Word: "user", Field: "admin"}, page.About{Word: problem, Field: "name"})
+	m.wrong = page.Locate(problem, page.About{Word: "user", Field: "admin"}, page.About{Word: problem, Field: "name"})
 	return serverPage("Organizations", "", listBody(m)), err
 }
 
@@ -151,8 +151,8 @@ func (p *pages) onePage(v *page.Visit, wrong page.Wrong) (view.Page, error) {
 	return p.Page(v, "", oneBody(m))
 }
 
-// beside returns a function that shows the page with a problem next to a field.
-func (p *pages) beside(field string) func(v *page.Visit, problem string) (view.Page, error) {
+// problemAt returns a function that shows the page with a problem next to a field.
+func (p *pages) problemAt(field string) func(v *page.Visit, problem string) (view.Page, error) {
 	return func(v *page.Visit, problem string) (view.Page, error) {
 		return p.onePage(v, page.Wrong{field: problem})
 	}
@@ -174,7 +174,7 @@ func (p *pages) rename(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		o, err = p.Identity.RenameOrganization(v.Context(), v.Who, id, strings.TrimSpace(v.Form("name")))
 	}
-	return page.Changed(v, err, p.Path(o.Name), p.beside("name"))
+	return page.Changed(v, err, p.Path(o.Name), p.problemAt("name"))
 }
 
 func (p *pages) remove(v *page.Visit) (page.Answer, error) {
@@ -182,7 +182,7 @@ func (p *pages) remove(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, _, err = p.Organizations.Delete(v.Context(), id, v.Form("confirm"))
 	}
-	return page.Changed(v, err, p.After, p.beside("confirm"))
+	return page.Changed(v, err, p.After, p.problemAt("confirm"))
 }
 
 func (p *pages) setQuotas(v *page.Visit) (page.Answer, error) {
@@ -196,7 +196,7 @@ func (p *pages) setQuotas(v *page.Visit) (page.Answer, error) {
 	if err == nil {
 		_, err = p.Organizations.SetQuotas(v.Context(), p.Name(v), q)
 	}
-	return page.Changed(v, err, p.Path(p.Name(v)), p.beside(field))
+	return page.Changed(v, err, p.Path(p.Name(v)), p.problemAt(field))
 }
 
 // none is the text of a limit that does not exist.

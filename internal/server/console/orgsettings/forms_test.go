@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// beside returns what a page says next to the field with an id, or "".
-func beside(body, id string) string {
+// problemAt returns what a page says next to the field with an id, or "".
+func problemAt(body, id string) string {
 	m := regexp.MustCompile(`(?s)<p class="err" id="` + regexp.QuoteMeta(id) + `-problem">.*?<span>(.*?)</span>`).FindStringSubmatch(body)
 	if m == nil || !strings.Contains(body, `aria-describedby="`+id+`-problem`) && !strings.Contains(body, id+`-problem" aria-describedby`) {
 		return ""
@@ -28,6 +28,7 @@ func TestProblemsBesideFields(t *testing.T) {
 		{"/members", "login", "already a member", `value="ada"`, []string{"login", "ada", "role", "member"}},
 		{"/teams", "name", "already has a team", `value="the description"`, []string{"name", "core", "description", "the description"}},
 		{"/teams/core/members", "member", "is not a member of acme", `value="nemo"`, []string{"member", "nemo", "action", "add"}},
+		{"/teams/core/members", "member", "Enter a login, such as ada (ada)", `value="Ad"`, []string{"member", "Ad", "action", "add"}},
 		{"/teams/core/stacks", "stack", "does not exist", `value="web/none"`, []string{"stack", "web/none", "permission", "103"}},
 		{"/teams/core/tokens", "token-name", "needs a name", `value="why"`, []string{"description", "why", "expires", "30"}},
 		{"/tokens", "token-name", "too long", `value="why"`, []string{"name", long + "n", "description", "why", "expires", "30"}},
@@ -40,8 +41,8 @@ func TestProblemsBesideFields(t *testing.T) {
 		{"/integrations", "owner", "Account is missing.", `value="the name"`, []string{"kind", "github", "name", "the name", "token", "x"}},
 	} {
 		p := s.post(s.admin, base+c.path, http.StatusUnprocessableEntity, c.form...)
-		if got := beside(p.Body, c.field); !strings.Contains(got, c.problem) {
-			t.Errorf("%s %v: beside %s is %q, want %q: %s", c.path, c.form, c.field, got, c.problem, plain(p.Body))
+		if got := problemAt(p.Body, c.field); !strings.Contains(got, c.problem) {
+			t.Errorf("%s %v: the problem at %s is %q, want %q: %s", c.path, c.form, c.field, got, c.problem, plain(p.Body))
 		}
 		s.shows(p, c.kept)
 		if strings.Count(p.Body, "<h1") != 1 {

@@ -54,6 +54,7 @@ func permissionName(p store.Permission) string {
 type generalModel struct {
 	place
 	Permission      store.Permission
+	ProjectReads    bool
 	PulumiVersion   string // in the organization, or in the refused form
 	Created         time.Time
 	Members, Stacks int64
@@ -73,7 +74,7 @@ func (p *pages) general(v *page.Visit) (view.Page, error) {
 }
 
 func (p *pages) generalPage(v *page.Visit, problems generalProblems) (view.Page, error) {
-	m := generalModel{place: at(v), Permission: v.Org.StackPermission, Created: v.Org.CreatedAt, Role: v.Who.Role(v.Org.ID), OwnCap: v.Org.DeploymentQuota > 0, generalProblems: problems}
+	m := generalModel{place: at(v), Permission: v.Org.StackPermission, ProjectReads: v.Org.ProjectReads, Created: v.Org.CreatedAt, Role: v.Who.Role(v.Org.ID), OwnCap: v.Org.DeploymentQuota > 0, generalProblems: problems}
 	m.PulumiVersion = cmp.Or(v.Form("version"), v.Org.PulumiVersion)
 	var err error
 	if m.Members, m.Stacks, err = p.Identity.Counts(v.Context(), v.Who, v.Org.ID); err != nil {
@@ -102,6 +103,11 @@ func (p *pages) setPermission(v *page.Visit) (page.Answer, error) {
 	return page.Changed(v, err, at(v).path(), func(v *page.Visit, problem string) (view.Page, error) {
 		return p.generalPage(v, generalProblems{permissionProblem: problem})
 	})
+}
+
+func (p *pages) setProjectReads(v *page.Visit) (page.Answer, error) {
+	err := p.Identity.SetProjectReads(v.Context(), v.Org.ID, v.Form("on") != "")
+	return page.Changed(v, err, at(v).path(), func(v *page.Visit, _ string) (view.Page, error) { return p.general(v) })
 }
 
 func (p *pages) setPulumiVersion(v *page.Visit) (page.Answer, error) {

@@ -42,7 +42,7 @@ type issuersModel struct {
 
 // issuerWrong puts a problem of an issuer next to the field that it is about.
 func issuerWrong(problem string) page.Wrong {
-	return page.Beside(problem,
+	return page.Locate(problem,
 		page.About{Word: "Url:", Field: "url", Label: "The URL:"}, page.About{Word: "Name:", Field: "name", Label: "The name"}, page.About{Word: "lifetime", Field: "minutes"},
 		page.About{Word: "MaxExpiration:", Field: "minutes", Label: "The lifetime"}, page.About{Word: "Jwks", Field: "keys", Label: "Keys"})
 }
@@ -242,7 +242,7 @@ func (p *pages) addPolicy(v *page.Visit) (page.Answer, error) {
 	}
 	return p.changedIssuer(v, err, func(m *issuerModel, problem string) {
 		m.Policy, m.Decision, m.Rules = f, decision, v.Form("rules")
-		m.policyWrong = page.Beside(problem, page.About{Word: "rule", Field: "rules"}, page.About{Word: "team", Field: "subject"}, page.About{Word: "user", Field: "subject"})
+		m.policyWrong = page.Locate(problem, page.About{Word: "rule", Field: "rules"}, page.About{Word: "team", Field: "subject"}, page.About{Word: "user", Field: "subject"})
 	})
 }
 

@@ -160,8 +160,18 @@ func (p *pages) changedMember(v *page.Visit, err error) (page.Answer, error) {
 	})
 }
 
+// setRole changes the role of a member. Who gives up the own role of an administrator cannot undo that.
 func (p *pages) setRole(v *page.Visit) (page.Answer, error) {
-	return p.changedMember(v, p.Identity.SetRole(v.Context(), v.Org, v.Param("user"), v.Form("role")))
+	login, role := v.Param("user"), v.Form("role")
+	was, err := p.Identity.Role(v.Context(), v.Org, login)
+	if err == nil {
+		err = p.Identity.SetRole(v.Context(), v.Org, login, role)
+	}
+	a, failed := p.changedMember(v, err)
+	if err == nil && was != role && login != v.Who.User.Login {
+		a = a.Undo(login+" is now: "+strings.ToLower(roleName(role))+".", at(v).path("members", login, "role"), "role", was)
+	}
+	return a, failed
 }
 
 func (p *pages) removeMember(v *page.Visit) (page.Answer, error) {

@@ -51,6 +51,7 @@ func Register(site *page.Site, d Deps) {
 	admin, member := page.Admin, page.Member
 	site.View(base, member, p.general)
 	site.Action(base+"/permission", page.Fresh(admin), p.setPermission)
+	site.Action(base+"/project-reads", page.Fresh(admin), p.setProjectReads)
 	site.Action(base+"/pulumi-version", admin, p.setPulumiVersion)
 
 	site.View(base+"/members", member, p.members)

@@ -2,11 +2,13 @@ package orgsettings
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/words"
@@ -51,7 +53,7 @@ type teamModel struct {
 type teamForms struct {
 	member                      struct{ Value, Problem string }
 	GrantStack, GrantPermission string
-	grant, describe             string
+	grant                       string
 	token                       tokenForms
 	Secret                      secret
 }
@@ -148,10 +150,46 @@ func (p *pages) editTeam(v *page.Visit) (page.Answer, error) {
 
 func (p *pages) changeTeamMember(v *page.Visit) (page.Answer, error) {
 	c := identity.TeamChange{Member: strings.TrimSpace(v.Form("member")), Action: v.Form("action")}
+	if opposite := map[string]string{"promote": "demote", "demote": "promote"}[c.Action]; opposite != "" {
+		admin, err := p.adminsTeam(v, c.Member)
+		if err != nil {
+			return page.Answer{}, err
+		}
+		a, err := p.changeTeam(v, c, nil)
+		if admin == (c.Action == "promote") {
+			return a, err
+		}
+		role := map[string]string{"promote": "administrator", "demote": "member"}[c.Action]
+		return a.Undo(c.Member+" is now "+role+" of the team.", at(v).path("teams", v.Param("team"), "members"), "member", c.Member, "action", opposite), err
+	}
 	if c.Action != "add" {
 		return p.changeTeam(v, c, nil)
 	}
-	return p.changeTeam(v, c, func(f *teamForms, problem string) { f.member.Value, f.member.Problem = c.Member, problem })
+	err := p.Identity.ChangeTeam(v.Context(), v.Who, v.Org, v.Param("team"), c)
+	if fault.KindOf(err) == fault.KindNotFound && c.Member != "" {
+		found, _, findErr := p.Identity.Members(v.Context(), v.Org.ID, c.Member, "", likely)
+		if findErr != nil {
+			return page.Answer{}, findErr
+		}
+		err = fault.Invalid("%s", notMember(c.Member, v.Org.Name, found))
+	}
+	return p.changedTeam(v, err, at(v).path("teams", v.Param("team")), func(f *teamForms, problem string) { f.member.Value, f.member.Problem = c.Member, problem })
+}
+
+// likely is the number of members that the problem of a field for a new member names.
+const likely = 3
+
+// notMember says that words are not the login of a member, and which members they can mean. It chooses none, because
+// users choose their names.
+func notMember(words, org string, found []store.Member) string {
+	if len(found) == 0 {
+		return fmt.Sprintf("%q is not a member of %s", words, org)
+	}
+	var names []string
+	for _, m := range found {
+		names = append(names, fmt.Sprintf("%s (%s)", m.Login, m.Name))
+	}
+	return fmt.Sprintf("%q is not the login of a member of %s. Enter a login, such as %s.", words, org, strings.Join(names, ", "))
 }
 
 func (p *pages) grantTeam(v *page.Visit) (page.Answer, error) {
@@ -163,7 +201,36 @@ func (p *pages) grantTeam(v *page.Visit) (page.Answer, error) {
 		return p.changedTeam(v, err, "", wrong)
 	}
 	project, name, _ := strings.Cut(strings.TrimSpace(v.Form("stack")), "/")
-	return p.changeTeam(v, identity.TeamChange{Grants: []identity.StackGrant{{Project: project, Stack: name, Permission: to}}}, wrong)
+	was, err := p.granted(v, project, name)
+	if err != nil {
+		return page.Answer{}, err
+	}
+	a, err := p.changeTeam(v, identity.TeamChange{Grants: []identity.StackGrant{{Project: project, Stack: name, Permission: to}}}, wrong)
+	if was != to {
+		text := "The team has the permission " + permissionName(to) + " on " + project + "/" + name + "."
+		if to == store.NoPermission {
+			text = "The team has no more permission on " + project + "/" + name + "."
+		}
+		a = a.Undo(text, at(v).path("teams", v.Param("team"), "stacks"), "stack", project+"/"+name, "permission", number(was))
+	}
+	return a, err
+}
+
+// adminsTeam reports whether a member administers the team of the path.
+func (p *pages) adminsTeam(v *page.Visit, login string) (bool, error) {
+	t, err := p.Identity.TeamInfo(v.Context(), v.Who, v.Org.ID, v.Param("team"))
+	return slices.ContainsFunc(t.Members, func(m store.TeamMember) bool { return m.Login == login && m.Role == identity.RoleAdmin }), err
+}
+
+// granted returns the permission that the team of the path has on a stack.
+func (p *pages) granted(v *page.Visit, project, name string) (store.Permission, error) {
+	t, err := p.Identity.TeamInfo(v.Context(), v.Who, v.Org.ID, v.Param("team"))
+	for _, s := range t.Stacks {
+		if s.Project == project && s.Stack == name {
+			return s.Permission, err
+		}
+	}
+	return store.NoPermission, err
 }
 
 func (p *pages) deleteTeam(v *page.Visit) (page.Answer, error) {

@@ -10,10 +10,13 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/api/web"
 	"workflowagent/internal/server/console/assets"
@@ -30,6 +33,8 @@ type Answer struct {
 	leave   string
 	formTo  string
 	cookies []*http.Cookie
+	done    view.Done
+	data    any
 }
 
 // See answers with a redirect to a page.
@@ -82,8 +87,26 @@ func Changed(v *Visit, err error, path string, again func(v *Visit, problem stri
 // Failed answers with a page that says why the request failed.
 func Failed(status int, p view.Page) Answer { return Answer{status: status, page: p} }
 
+// Suggested is the number of stacks that a field suggests.
+const Suggested = 500
+
 // Once answers with a page that is not reachable by a link, such as a new secret.
 func Once(p view.Page) Answer { return Answer{status: http.StatusOK, page: p} }
+
+// Data answers with JSON, to a script that updates the page itself; see [Visit.ByScript].
+func Data(value any) Answer { return Answer{status: http.StatusOK, data: value} }
+
+// ByScript reports whether the script of a page sends a form, and so expects JSON.
+func (v *Visit) ByScript() bool { return wantsJSON(v.R) }
+
+// Part renders a part of a page for [Data].
+func (v *Visit) Part(c templ.Component) (string, error) {
+	var buf bytes.Buffer
+	if err := c.Render(view.InZone(v.Context(), v.chosenZone()), &buf); err != nil {
+		return "", fmt.Errorf("rendering a part of a page: %w", err)
+	}
+	return string(view.VisibleControls(buf.Bytes())), nil
+}
 
 // Leave answers with a page that sends the browser to a URL outside the site, without a Referer. A
 // redirect does not work, because Chromium applies form-action to it.
@@ -107,7 +130,12 @@ func (s *Site) answer(w http.ResponseWriter, v *Visit, a Answer) error {
 	for _, c := range a.cookies {
 		http.SetCookie(w, c)
 	}
+	if a.data != nil {
+		s.keepDone(w, v, a.done)
+		return web.WriteJSON(w, v.R, a.status, a.data)
+	}
 	if a.status == http.StatusSeeOther {
+		s.keepDone(w, v, a.done)
 		http.Redirect(w, v.R, a.path, http.StatusSeeOther)
 		return nil
 	}
@@ -128,6 +156,10 @@ func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) 
 	if err != nil {
 		return err
 	}
+	shell.Done = s.takeDone(w, v)
+	if v.SignedIn() {
+		w.Header().Set("Speculation-Rules", strconv.Quote(assets.PrefetchRules()))
+	}
 	if err := view.Frame(shell, p).Render(view.InZone(v.Context(), v.chosenZone()), &buf); err != nil {
 		return fmt.Errorf("rendering a page: %w", err)
 	}
@@ -137,7 +169,7 @@ func (s *Site) render(w http.ResponseWriter, v *Visit, status int, p view.Page) 
 
 func (s *Site) shell(v *Visit) (view.Shell, error) {
 	shell := view.Shell{
-		Assets: assets.Path(), User: v.Who.User.Login, SiteAdmin: v.Who.User.SiteAdmin,
+		Assets: assets.Path(), User: v.Who.User.Login, Name: cmp.Or(v.Who.User.Name, v.Who.User.Login), SiteAdmin: v.Who.User.SiteAdmin,
 		Insecure: !s.Secure(),
 	}
 	if v.Who.User.SiteAdmin {
@@ -195,8 +227,9 @@ func (s *Site) numbers(v *Visit) (view.Numbers, error) {
 	return s.opts.Numbers(v.Context(), v.Who, org)
 }
 
-// secretInput finds the names of inputs for secrets, and the values of variables, which can be secret.
-var secretInput = regexp.MustCompile(`secret|token|pass|key|^value$`)
+// secretInput finds the names of inputs for secrets, and the values of variables and definitions of environments, which can be
+// or contain secrets.
+var secretInput = regexp.MustCompile(`secret|token|pass|key|^value$|^definition$`)
 
 // kept returns the values of a form in the order of their names, or nothing if one of them can be a secret.
 func kept(form url.Values) []view.Option {

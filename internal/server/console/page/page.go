@@ -231,6 +231,10 @@ func (s *Site) Raw(pattern string, a Access, serve func(w http.ResponseWriter, v
 func (s *Site) handle(method, pattern string, a Access, h func(w http.ResponseWriter, v *Visit) error) {
 	s.routes = append(s.routes, Route{Method: method, Pattern: pattern, Access: a})
 	s.mux.MethodFunc(method, pattern, func(w http.ResponseWriter, r *http.Request) {
+		if prefetch(r) && effects.MatchString(pattern) {
+			w.WriteHeader(http.StatusServiceUnavailable) // the browser requests it again when it is wanted
+			return
+		}
 		v, err := s.visit(w, r, a)
 		if err == nil {
 			err = h(w, v)

@@ -87,7 +87,10 @@ func relatives(v *Visit) []view.Crumb {
 		add("Open "+v.Stack.Project+"/"+v.Stack.Name, v.Stack.OrgName, v.Stack.Project, v.Stack.Name)
 	}
 	if slices.ContainsFunc(v.orgs, func(o store.Organization) bool { return o.Name == org }) {
-		if project != "" {
+		switch {
+		case v.Param("environment") != "":
+			add("Environments of "+org, org, "-", "environments")
+		case project != "":
 			add("Stacks of "+project, org, project)
 		}
 		add("All stacks of "+org, org, "-", "stacks")

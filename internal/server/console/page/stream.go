@@ -303,6 +303,8 @@ func startEvents(w http.ResponseWriter) *events {
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
+	// A page whose scripts have received an answer that must not be stored is not kept for the button Back.
+	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
 	w.WriteHeader(http.StatusOK)
 	return &events{w: w, conn: http.NewResponseController(w)}

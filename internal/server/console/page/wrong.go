@@ -9,8 +9,8 @@ type Wrong map[string]string
 // keeps it.
 type About struct{ Word, Field, Label string }
 
-// Beside puts a problem next to the field that it is about: that of the first word that it contains.
-func Beside(problem string, words ...About) Wrong {
+// Locate puts a problem next to the field that it is about: that of the first word that it contains.
+func Locate(problem string, words ...About) Wrong {
 	if problem == "" {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"workflowagent/internal/server/console/page"
 )
 
-// TestBeside puts problems next to the fields that they are about.
-func TestBeside(t *testing.T) {
+// TestLocate puts problems next to the fields that they are about.
+func TestLocate(t *testing.T) {
 	words := []page.About{{Word: "Url:", Field: "url", Label: "The URL"}, {Word: "lifetime", Field: "minutes"}}
 	for problem, want := range map[string]page.Wrong{
 		"":                       nil,
@@ -16,7 +16,7 @@ func TestBeside(t *testing.T) {
 		"The lifetime is wrong.": {"minutes": "The lifetime is wrong."},
 		"Try again.":             {"": "Try again."},
 	} {
-		if got := page.Beside(problem, words...); !maps.Equal(got, want) {
+		if got := page.Locate(problem, words...); !maps.Equal(got, want) {
 			t.Errorf("%q: %v, want %v", problem, got, want)
 		}
 	}

@@ -27,14 +27,23 @@ func pagesOf(v *page.Visit) []item {
 		}
 		add("Calendar", "clock", links.Path(o.Name, "-", "activity", "calendar"))
 		add("Deleted stacks", "trash", links.Path(o.Name, "-", "stacks", "deleted"))
+		if v.Who.CanCreateEnvironment(o.ID) {
+			add("New environment", "plus", links.Path(o.Name, "-", "environments", "new"))
+		}
 		settings := func(text, icon string, part ...string) {
 			add(text, icon, links.Path(append([]string{o.Name, "-", "settings"}, part...)...))
 		}
 		if member {
+			policies := func(text, icon, part string) { add(text, icon, links.Path(o.Name, "-", "policies", part)) }
+			policies("Policies: groups", "group", "groups")
+			policies("Policies: issues", "shield", "issues")
+			policies("Policies: compliance", "shield", "compliance")
+			policies("Policies: exceptions", "lock", "exceptions")
 			settings("Settings: members", "users", "members")
 			settings("Settings: teams", "users", "teams")
 		}
 		if admin {
+			add("New exception from a policy", "lock", links.Path(o.Name, "-", "policies", "exceptions", "new"))
 			settings("Settings: tokens of the organization", "key", "tokens")
 			settings("Settings: issuers", "shield", "issuers")
 			settings("Settings: webhooks", "hook", "webhooks")

@@ -14,6 +14,7 @@ import (
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
+	"workflowagent/internal/server/environments"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/pools"
@@ -29,6 +30,8 @@ type Deps struct {
 	Pools       *pools.Service
 	Deployments *deployments.Service
 	Search      *search.Service
+
+	Environments *environments.Service
 }
 
 // shown bounds the items of an answer.
@@ -119,6 +122,11 @@ func (p *palette) of(v *page.Visit, o store.Organization, q search.Query, empty 
 	for _, t := range found.Teams {
 		rest = append(rest, item{Group: "Teams", Text: cmp.Or(t.DisplayName, t.Name), Kind: "team", Icon: "users", Href: links.Path(o.Name, "-", "settings", "teams", t.Name)})
 	}
+	envs, err := p.environments(v, o, q, empty)
+	if err != nil {
+		return nil, err
+	}
+	rest = append(rest, envs...)
 	agents, err := p.agents(v, o, q, found, empty)
 	if err != nil {
 		return nil, err
@@ -163,6 +171,22 @@ func (p *palette) agents(v *page.Visit, o store.Organization, q search.Query, fo
 		})
 	}
 	return items, nil
+}
+
+// shownEnvironments is the number of environments of an answer.
+const shownEnvironments = 8
+
+// environments returns the environments that are found, of those that the visitor may read.
+func (p *palette) environments(v *page.Visit, o store.Organization, q search.Query, empty bool) ([]item, error) {
+	if empty || len(q.Words) == 0 {
+		return nil, nil
+	}
+	list, _, err := p.Environments.Overview(v.Context(), v.Who, o.ID, environments.Overview{Words: q.Words, Readable: true, Limit: shownEnvironments})
+	var items []item
+	for _, e := range list {
+		items = append(items, item{Group: "Environments", Text: e.Project + "/" + e.Name, Kind: "environment", Icon: "lock", Note: "revision " + strconv.FormatInt(e.LastNumber, 10), Href: links.Path(o.Name, "-", "environments", e.Project, e.Name)})
+	}
+	return items, err
 }
 
 // shownRecent is the number of recent stacks.

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"encoding/json"
 	"strconv"
 	"strings"
@@ -223,8 +224,13 @@ func (s *panel) tabs() []view.Tab {
 		}
 		return t
 	}
+	// The number of updates is known only where they are shown, because their events have to be read.
+	past := -1
+	if s.Part == history {
+		past = len(s.History.List)
+	}
 	if !s.Found {
-		return []view.Tab{one("History", history, -1)}
+		return []view.Tab{one("History", history, past)}
 	}
 	near := s.numNear()
 	if s.isStack() {
@@ -232,7 +238,7 @@ func (s *panel) tabs() []view.Tab {
 	} else if s.parent() >= 0 {
 		near++
 	}
-	return []view.Tab{one("Outputs", outputs, s.NumOutputs), one("Inputs", inputs, s.NumInput), one("History", history, -1), one("Neighbours", neighbours, near)}
+	return []view.Tab{one("Outputs", outputs, s.NumOutputs), one("Inputs", inputs, s.NumInput), one("History", history, past), one("Neighbours", neighbours, near)}
 }
 
 // fact is a line of facts: a link, a text, a time and who did it, as far as they are not empty.
@@ -287,7 +293,7 @@ func (s *panel) update(did string, t time.Time) fact {
 	if e.EventsExpired {
 		f.Href = console.UpdatePath(s.St, e.Update)
 	}
-	f.Who = e.By.Login
+	f.Who = cmp.Or(e.By.Name, e.By.Login)
 	return f
 }
 

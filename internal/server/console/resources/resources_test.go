@@ -190,7 +190,7 @@ func TestPanel(t *testing.T) {
 		for query, want := range map[string][]string{
 			"": {"web-prod", "url", "https://example.com", "••••", hostile, "gnp.\ufffdexe", "Outputs 5", "Inputs 0", "Neighbours 1"},
 			ledger: {
-				"aws:sqs/queue:Queue", "Id https://sqs.eu-west-1", "Provider aws, default 7.4.0", "Created v1 ,", "Changed v2 ,", " UTC , admin", "Protected yes", "Parent web-prod",
+				"aws:sqs/queue:Queue", "Id https://sqs.eu-west-1", "Provider aws, default 7.4.0", "Created v1 ,", "Changed v2 ,", " UTC , Administrator", "Protected yes", "Parent web-prod",
 				"arn " + arn, "kmsMasterKeyId [secret]", "tags.owner payments", "Outputs 4", "Inputs 2", "Neighbours 3", "Open in AWS",
 			},
 			ledger + "&part=inputs":                             {"delaySeconds 0", "password [secret]"},

@@ -8,6 +8,7 @@ import (
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/waiting"
 	"workflowagent/internal/server/vcs"
+	"workflowagent/internal/words"
 	"workflowagent/internal/workflow"
 )
 
@@ -49,10 +50,10 @@ func (l *list) chips() []chip {
 	at := l.Values.Get("status")
 	list := []chip{{Text: "All", Href: l.With("status", "", "mine", ""), Current: at == "" && !l.Query.Mine}}
 	counts := map[string]string{
-		deployments.StateStarted: count(l.Queues.Running, deployments.CountLimit), waiting.StateQueued: count(l.Queues.Queued, deployments.CountLimit),
+		deployments.StateStarted: words.UpTo(l.Queues.Running, deployments.CountLimit), waiting.StateQueued: words.UpTo(l.Queues.Queued, deployments.CountLimit),
 	}
 	if l.Counted {
-		counts[deployments.StateBad] = count(l.Bad, deployments.BadLimit)
+		counts[deployments.StateBad] = words.UpTo(l.Bad, deployments.BadLimit)
 	}
 	for _, s := range states {
 		if s.mark != "" && (counts[s.value] != "0" || at == s.value) {

@@ -155,7 +155,7 @@ func formerQuery(values url.Values) string {
 }
 
 func (l *list) counts() string {
-	return fmt.Sprintf("%s running, %s queued", count(l.Queues.Running, deployments.CountLimit), count(l.Queues.Queued, deployments.CountLimit))
+	return fmt.Sprintf("%s running, %s queued", words.UpTo(l.Queues.Running, deployments.CountLimit), words.UpTo(l.Queues.Queued, deployments.CountLimit))
 }
 
 // limit says that the organization cannot run more deployments at once; "" if it can.
@@ -164,14 +164,6 @@ func (l *list) limit() string {
 		return ""
 	}
 	return fmt.Sprintf("the limit of %s at once is reached", words.Number(l.Cap))
-}
-
-// count returns a number that was counted up to a limit.
-func count(n, limit int64) string {
-	if n >= limit {
-		return words.Number(limit) + "+"
-	}
-	return words.Number(n)
 }
 
 // group divides the deployments into groups.
@@ -191,8 +183,8 @@ func (l *list) group() {
 		}
 	}
 	running, queued := l.Queues.Running, l.Queues.Queued
-	add(group{Title: "Running", Count: count(running, deployments.CountLimit), More: more(len(l.Running.Items), running, deployments.StateStarted)}, l.Running)
-	add(group{Title: "Queued", Count: count(queued, deployments.CountLimit), Note: "in the order in which they start", Form: cancelForm, More: more(len(l.Waiting.Items), queued, waiting.StateQueued)}, l.Waiting)
+	add(group{Title: "Running", Count: words.UpTo(running, deployments.CountLimit), More: more(len(l.Running.Items), running, deployments.StateStarted)}, l.Running)
+	add(group{Title: "Queued", Count: words.UpTo(queued, deployments.CountLimit), Note: "in the order in which they start", Form: cancelForm, More: more(len(l.Waiting.Items), queued, waiting.StateQueued)}, l.Waiting)
 	finished := l.Finished.Items
 	for len(finished) > 0 {
 		title, n := ageOf(finished[0].Job.QueuedAt, l.Now, l.Zone), 1

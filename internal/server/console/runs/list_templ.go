@@ -586,7 +586,7 @@ func none(l list) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = view.Empty(title, text).Render(templ.WithChildren(ctx, templ_7745c5c3_Var20), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = view.Empty("deploys", title, text).Render(templ.WithChildren(ctx, templ_7745c5c3_Var20), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

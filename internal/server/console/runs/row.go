@@ -92,7 +92,7 @@ func (r Row) says() (text string, attention bool) {
 	case waiting.StateFailed, waiting.StateLost:
 		return failure(r.Job), true
 	case waiting.StateCancelled, waiting.StateSkipped:
-		return cmp.Or(r.Job.Message, r.Message), false
+		return cmp.Or(ended(r.Job.Message), r.Message), false
 	}
 	if r.Message == "" && r.Operation == workflow.OperationDetectDrift {
 		return "No drift", false
@@ -170,9 +170,19 @@ func lineOf(r Row, now time.Time) line {
 }
 
 // operationWords are short words for operations.
-var operationWords = map[workflow.Operation]string{workflow.OperationDetectDrift: "drift", workflow.OperationRemediateDrift: "fix drift"}
+var operationWords = map[workflow.Operation]string{workflow.OperationDetectDrift: "drift", workflow.OperationRemediateDrift: "put back"}
 
 // placeTitle says which place a queued deployment has.
 func (l line) placeTitle() string {
 	return "Place " + strings.TrimSuffix(l.Place, ".") + " in the queue of its pool"
+}
+
+// ended is the message of a run that was cancelled or skipped: who cancelled it, and then what it was doing, which begins
+// with a small letter.
+func ended(message string) string {
+	by, doing, ok := strings.Cut(message, ". ")
+	if !ok {
+		return message
+	}
+	return by + ". " + words.Capital(doing)
 }

@@ -48,7 +48,7 @@ var kinds = []view.Option{
 	{Value: "refresh", Text: "refresh"},
 	{Value: "destroy", Text: "destroy"},
 	{Value: "detect-drift", Text: "detect drift"},
-	{Value: "remediate-drift", Text: "remediate drift"},
+	{Value: "remediate-drift", Text: "put back drift"},
 	{Value: "import", Text: "import"},
 	{Value: "rename", Text: "rename"},
 }

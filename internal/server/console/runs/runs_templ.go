@@ -281,7 +281,7 @@ func runsBody(m runs) templ.Component {
 						}
 						return nil
 					})
-					templ_7745c5c3_Err = view.Empty("No run found", "No run of the stack matches the filters.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var11), templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Empty("search", "No run found", "No run of the stack matches the filters.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var11), templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -304,7 +304,7 @@ func runsBody(m runs) templ.Component {
 						}
 						return nil
 					})
-					templ_7745c5c3_Err = view.Empty("No run yet", "Updates, previews and deployments appear here as soon as they start.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var13), templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = view.Empty("activity", "No run yet", "Updates, previews and deployments appear here as soon as they start.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var13), templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -162,7 +162,7 @@ func body(m model) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No schedule yet", "A schedule starts deployments of a stack at given times. Create one in the settings of a stack.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("clock", "No schedule yet", "A schedule starts deployments of a stack at given times. Create one in the settings of a stack.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var6), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -198,7 +198,7 @@ func body(m model) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No schedule found", "No active schedule of a stack that you may see matches the filters.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var8), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("search", "No schedule found", "No active schedule of a stack that you may see matches the filters.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var8), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -93,7 +93,7 @@ func deletedList(m deletedModel, problem string) templ.Component {
 					}
 					return nil
 				})
-				templ_7745c5c3_Err = view.Empty("No deleted stack", "No stack that you administered was deleted, or the time to restore it is over.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = view.Empty("trash", "No deleted stack", "No stack that you administered was deleted, or the time to restore it is over.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var3), templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

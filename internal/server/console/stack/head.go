@@ -77,6 +77,7 @@ type head struct {
 	St      store.Stack
 	Set     *workflow.Settings // nil without deployment settings
 	Pool    string             // name of the pool; "" if unknown
+	All     int64              // its runs, up to [deployments.CountLimit]
 	Operate bool
 }
 
@@ -116,6 +117,9 @@ func (h Heads) page(v *page.Visit, tab string) (view.Page, head, error) {
 	case fault.KindOf(err) != fault.KindNotFound:
 		return view.Page{}, m, err
 	}
+	if m.All, err = h.Deployments.CountRuns(ctx, st); err != nil {
+		return view.Page{}, m, err
+	}
 	o := &view.Object{
 		Mark: list.Mark(m.State), Project: st.Project, Name: st.Name, Plain: tab != Overview, Badges: badges(m), Facts: facts(m), Label: "Stack",
 		Tabs: view.Tabs(tabs, tab, func(name ...string) string { return page.StackPath(st, name...) }),
@@ -130,6 +134,8 @@ func (h Heads) page(v *page.Visit, tab string) (view.Page, head, error) {
 		switch n := m.drifted(); {
 		case tabs[i].Name == Resources && m.Resources > 0:
 			o.Tabs[i].Count = words.Number(m.Resources)
+		case tabs[i].Name == Runs && m.All > 0:
+			o.Tabs[i].Count = words.UpTo(m.All, deployments.CountLimit)
 		case tabs[i].Name == Drift && n > 0:
 			o.Tabs[i].Count = words.Number(n)
 		}
@@ -178,6 +184,14 @@ func (h head) stateBadge() (kind, text string) {
 	default:
 		return "", ""
 	}
+}
+
+// allRuns is the text of the link to all runs.
+func (h head) allRuns() string {
+	if h.All == 0 {
+		return "All runs"
+	}
+	return "All " + words.UpTo(h.All, deployments.CountLimit)
 }
 
 // drifted returns the number of resources that differ from the state, or 0 if it is unknown.

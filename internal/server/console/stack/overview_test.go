@@ -85,7 +85,7 @@ func TestTitles(t *testing.T) {
 	f.API(http.MethodPost, "/api/stacks/acme/web/prod/deployments/settings", m{"operationContext": m{"environmentVariables": m{"NAME": name, "HIDDEN-" + name: m{"secret": "x"}}}}, nil)
 	title := regexp.MustCompile(`title="[^"]*\x{202e}[^"]*"`)
 	update := fmt.Sprintf("%s/updates/%d", f.base, version)
-	for _, path := range []string{f.base, "/acme", "/acme/-/activity", "/acme/-/activity?part=access", update + "?view=changes", update + "?view=messages", update + "?view=timeline", f.base + "/settings", f.base + "/settings/access"} {
+	for _, path := range []string{f.base, f.base + "/panel", "/acme", "/acme/-/activity", "/acme/-/activity?part=access", update + "?view=changes", update + "?view=messages", update + "?view=timeline", f.base + "/settings", f.base + "/settings/access"} {
 		p := f.page(path)
 		if !strings.Contains(text(p.Body), "a-long-name-of-") {
 			t.Errorf("%s lacks the name: %s", path, text(p.Body))

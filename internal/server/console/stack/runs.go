@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/console/changes"
@@ -104,13 +105,21 @@ func directRun(st store.Stack, e stacks.Entry) run {
 	return r
 }
 
+// plain is an operation in words, such as "detect drift".
+func plain(o workflow.Operation) string {
+	if o == workflow.OperationRemediateDrift {
+		return "put back drift"
+	}
+	return strings.ReplaceAll(string(o), "-", " ")
+}
+
 func deploymentRun(st store.Stack, d deployments.Listed, message string) run {
 	r := run{
 		Mark: view.MarkOf(d.State), Number: "#" + strconv.FormatInt(d.Version, 10), Title: fmt.Sprintf("deployment #%d", d.Version), Path: page.StackPath(st, "deployments", strconv.FormatInt(d.Version, 10)),
-		Message: cmp.Or(message, string(d.Operation)), Who: cmp.Or(d.Requester, "the server"), Changes: d.Changes, At: d.Job.EndedAt,
+		Message: cmp.Or(message, plain(d.Operation)), Who: cmp.Or(d.Requester, "the server"), Changes: d.Changes, At: d.Job.EndedAt,
 	}
 	if message != "" && d.Operation != workflow.OperationUpdate {
-		r.Message += " (" + string(d.Operation) + ")"
+		r.Message += " (" + plain(d.Operation) + ")"
 	}
 	began := d.Job.StartedAt
 	if began.IsZero() {

@@ -10,9 +10,12 @@ import (
 	"github.com/a-h/templ"
 
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/policy"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/policies/exceptions"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/recovery"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/stacks/estate"
@@ -25,6 +28,9 @@ type Deps struct {
 	Stacks   *stacks.Service
 	Triggers *triggers.Service
 	Recovery *recovery.Service
+	Results  *results.Service
+	// Exceptions are those from policies.
+	Exceptions *exceptions.Service
 	Heads
 }
 
@@ -39,6 +45,7 @@ func Register(site *page.Site, d Deps) {
 	site.Action("/{org}/-/stacks/deleted/{deleted}/restore", page.Belongs, p.restore)
 	site.Action("/{org}/-/stacks/deleted/{deleted}/purge", page.Fresh(page.Admin), p.purge)
 	site.View(stack, read, p.overview)
+	site.View(stack+"/panel", read, p.panel)
 	site.Action(stack+"/tags", page.Stack(identity.Write), p.setTag)
 }
 
@@ -48,7 +55,7 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if err != nil {
 		return out, err
 	}
-	m := overviewModel{head: h, Now: time.Now(), Write: v.Who.Can(v.Stack, identity.Write)}
+	m := overviewModel{head: h, Now: time.Now(), Write: v.Who.Can(v.Stack, identity.Write), Manage: v.Who.Can(v.Stack, identity.Manage)}
 	if m.Last, err = p.last(v, h.Stack); err != nil {
 		return out, err
 	}
@@ -61,6 +68,13 @@ func (p *pages) overview(v *page.Visit) (view.Page, error) {
 	if m.Recent, err = p.recent(v); err != nil {
 		return out, err
 	}
+	if m.Policy.Standing, err = p.Results.OfStack(ctx, v.Stack, shownIssues); err != nil {
+		return out, err
+	}
+	if m.Policy.Exceptions, err = p.Exceptions.OfStack(ctx, v.Stack); err != nil {
+		return out, err
+	}
+	m.Policy.Unevaluated = h.Stack.Unevaluated
 	near, err := p.NeighboursOf(v, p.Stacks)
 	if err != nil {
 		return out, err
@@ -109,6 +123,7 @@ type overviewModel struct {
 	Graph    *view.Graph    // nil without neighbours
 	Last     *estate.Change // the last run that writes, if it failed
 	Write    bool
+	Manage   bool // the visitor administers the stack
 	// Backup is the time of the backup from which the state is, or zero if it is newer.
 	Backup time.Time
 	Lock   *stacks.Lock
@@ -116,7 +131,12 @@ type overviewModel struct {
 	Now    time.Time
 	// TTL is the schedule that destroys the stack's resources next, or nil.
 	TTL *store.Schedule
+	// Policy is what policy packs found.
+	Policy policy.Stack
 }
+
+// shownIssues is the number of policy issues that the page lists.
+const shownIssues = 10
 
 func (p *pages) history(v *page.Visit, f store.UpdateFilter) ([]stacks.Entry, error) {
 	var list []stacks.Entry
@@ -127,22 +147,22 @@ func (p *pages) history(v *page.Visit, f store.UpdateFilter) ([]stacks.Entry, er
 	return list, err
 }
 
+// setTag sets or removes a tag of a stack.
 func (p *pages) setTag(v *page.Visit) (page.Answer, error) {
 	name, value := v.Form("name"), v.Form("value")
-	var err error
-	switch tags, known := p.Stacks.Tags(v.Context(), v.Stack); {
-	case known != nil:
-		err = known
-	case v.Form("remove") != "":
-		err = p.Stacks.RemoveTag(v.Context(), v.Who, v.Stack, name)
-	default:
-		if _, exists := tags[name]; exists {
-			err = p.Stacks.ChangeTag(v.Context(), v.Who, v.Stack, name, value)
-		} else {
-			err = p.Stacks.AddTag(v.Context(), v.Who, v.Stack, name, value)
-		}
+	to, text := &value, "Added the tag "+name+"."
+	if v.Form("remove") != "" {
+		to, text = nil, "Removed the tag "+name+"."
 	}
-	return page.See(page.StackPath(v.Stack)), err
+	was, err := p.Stacks.SetTag(v.Context(), v.Who, v.Stack, name, to)
+	a, undo := page.See(page.StackPath(v.Stack)), page.StackPath(v.Stack, "tags")
+	if was == nil {
+		return a.Undo(text, undo, "name", name, "remove", "on"), err
+	}
+	if to != nil {
+		text = "Changed the tag " + name + "."
+	}
+	return a.Undo(text, undo, "name", name, "value", *was), err
 }
 
 // timeToLive returns the first of the schedules that destroys the resources of a stack, or nil.

@@ -153,7 +153,7 @@ func TestUpdatePages(t *testing.T) {
 		}
 	}
 	one := text(f.page(base + "?view=diff&urn=" + url.QueryEscape(urnPrefix+"pkg:index:Thing::bucket")).Body)
-	for _, want := range []string{"Updated", "zone replaces", `"a"`, "size", " 1 2 ", fmt.Sprintf("v%d changed zone, size", version), "were not searched"} {
+	for _, want := range []string{"Updated", "zone replaces", " a ", "size", " 1 2 ", fmt.Sprintf("v%d changed zone, size", version), "were not searched"} {
 		if !strings.Contains(one, want) {
 			t.Errorf("the diff of one resource lacks %q: %s", want, one)
 		}

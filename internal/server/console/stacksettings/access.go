@@ -1,6 +1,7 @@
 package stacksettings
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/fault"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
@@ -51,8 +53,11 @@ type accessModel struct {
 	Form accessForm
 	// Names are suggestions for it.
 	Names []view.Option
-	// Removed is the rule that the visitor has removed just now.
-	Removed *rule
+	// Grants are those of the stack and to it, and GrantForm the form that gives one.
+	Grants    grants.Of
+	GrantForm grantForm
+	// Readers are suggestions for it: other stacks, as project/stack.
+	Readers []string
 }
 
 type accessForm struct{ Who, Permission, Problem string }
@@ -63,14 +68,19 @@ const suggested = 100
 // teamPrefix precedes the name of a team in the form. Logins contain no slash.
 const teamPrefix = "team/"
 
-func (p *pages) access(v *page.Visit) (view.Page, error) { return p.accessPage(v, accessForm{}, "") }
+func (p *pages) access(v *page.Visit) (view.Page, error) {
+	return p.accessPage(v, accessForm{}, grantForm{}, "")
+}
 
-func (p *pages) accessPage(v *page.Visit, form accessForm, problem string) (view.Page, error) {
+func (p *pages) accessPage(v *page.Visit, form accessForm, grant grantForm, problem string) (view.Page, error) {
 	access, err := p.Identity.StackAccess(v.Context(), v.Who, v.Stack)
 	if err != nil {
 		return view.Page{}, err
 	}
-	m := accessModel{St: v.Stack, Rules: rules(v, access), Manage: v.Who.Can(v.Stack, identity.Manage), Form: form}
+	m := accessModel{St: v.Stack, Rules: rules(v, access), Manage: v.Who.Can(v.Stack, identity.Manage), Form: form, GrantForm: grant}
+	if m.Grants, err = p.Grants.Of(v.Context(), v.Who, v.Stack); err != nil {
+		return view.Page{}, err
+	}
 	if m.Form.Permission == "" {
 		m.Form.Permission = permissions[0].Value
 	}
@@ -78,8 +88,16 @@ func (p *pages) accessPage(v *page.Visit, form accessForm, problem string) (view
 		if m.Names, err = p.names(v); err != nil {
 			return view.Page{}, err
 		}
+		list, err := p.Stacks.Names(v.Context(), v.Who, v.Org.ID, page.Suggested)
+		if err != nil {
+			return view.Page{}, err
+		}
+		for _, name := range list {
+			if name != v.Stack.Project+"/"+v.Stack.Name {
+				m.Readers = append(m.Readers, name)
+			}
+		}
 	}
-	m.Removed = m.removed(v)
 	return p.settingsPage(v, "access", problem, accessList(m), nil)
 }
 
@@ -125,21 +143,6 @@ func (p *pages) names(v *page.Visit) ([]view.Option, error) {
 	return out, err
 }
 
-// removed returns the rule that the form has removed. Only an answer to a form offers to undo that: a link could name a rule
-// that never existed, and the click would make it.
-func (m accessModel) removed(v *page.Visit) *rule {
-	n, err := strconv.ParseInt(v.Form("was"), 10, 64)
-	r := rule{Kind: "user", Subject: v.Form("user"), Permission: store.Permission(n)}
-	if team := v.Form("team"); team != "" {
-		r.Kind, r.Subject = "team", team
-	}
-	if err != nil || !m.Manage || r.Subject == "" || permissionName(r.Permission) == "none" ||
-		slices.ContainsFunc(m.Rules, func(other rule) bool { return other.Kind == r.Kind && other.Subject == r.Subject }) {
-		return nil
-	}
-	return &r
-}
-
 func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {
 	form := accessForm{Who: strings.TrimSpace(v.Form("who")), Permission: v.Form("permission")}
 	user, team := v.Form("user"), v.Form("team")
@@ -148,10 +151,13 @@ func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {
 	} else if form.Who != "" {
 		user = form.Who
 	}
-	n, err := strconv.ParseInt(form.Permission, 10, 64)
+	n, wrong := strconv.ParseInt(form.Permission, 10, 64)
 	to := store.Permission(n)
+	was, err := p.given(v, user, team)
 	switch {
 	case err != nil:
+		return page.Answer{}, err
+	case wrong != nil:
 		err = fault.Invalid("Choose a permission.")
 	case user != "":
 		err = p.Identity.SetCollaborator(v.Context(), v.Stack, user, to)
@@ -162,14 +168,31 @@ func (p *pages) setAccess(v *page.Visit) (page.Answer, error) {
 	default:
 		err = fault.Invalid("Name a user or a team.")
 	}
-	if err == nil && to == store.NoPermission && v.Form("was") != "" {
-		shown, err := p.accessPage(v, accessForm{}, "")
-		return page.Once(shown), err
-	}
-	return page.Changed(v, err, path(v.Stack, "access"), func(v *page.Visit, problem string) (view.Page, error) {
+	a, failed := page.Changed(v, err, path(v.Stack, "access"), func(v *page.Visit, problem string) (view.Page, error) {
 		if v.Form("user")+v.Form("team") == "" { // the form that gives a permission
 			form.Problem, problem = problem, ""
 		}
-		return p.accessPage(v, form, problem)
+		return p.accessPage(v, form, grantForm{}, problem)
 	})
+	if to == store.NoPermission && was != to {
+		text := "Removed the permission " + permissionName(was) + " of " + cmp.Or(user, team) + "."
+		a = a.Undo(text, path(v.Stack, "access"), "user", user, "team", team, "permission", strconv.Itoa(int(was)))
+	}
+	return a, failed
+}
+
+// given returns the permission on the stack that a user, or else a team, has now: the page with the form can be old.
+func (p *pages) given(v *page.Visit, user, team string) (store.Permission, error) {
+	access, err := p.Identity.StackAccess(v.Context(), v.Who, v.Stack)
+	for _, c := range access.Collaborators {
+		if user != "" && c.Login == user {
+			return c.Permission, err
+		}
+	}
+	for _, t := range access.Teams {
+		if user == "" && t.Name == team {
+			return t.Permission, err
+		}
+	}
+	return store.NoPermission, err
 }

@@ -37,6 +37,11 @@ type deployModel struct {
 	AuthForm, UserForm string
 	Effective          []origin
 	Operate            bool
+	// Authors are who has set the secrets among the variables, as far as that is known.
+	Authors map[string]deployments.Author
+	// Environments are those of the settings, and Suggested are names of others.
+	Environments []usedEnvironment
+	Suggested    []string
 	// Saved reports that the visitor has stored the settings just now.
 	Saved  bool
 	Issuer string
@@ -70,6 +75,12 @@ func (p *pages) showDeploy(v *page.Visit, d draft, problem string) (view.Page, e
 		return view.Page{}, err
 	}
 	m.Source, m.Warnings, m.Saved = source, warnings, justSaved(v, d)
+	if m.Authors, err = p.Deployments.SecretAuthors(v.Context(), v.Stack); err != nil {
+		return view.Page{}, err
+	}
+	if err := p.describeEnvironments(v, &m); err != nil {
+		return view.Page{}, err
+	}
 	list, preset, err := p.visiblePools(v, m.Set.AgentPoolID)
 	if err != nil {
 		return view.Page{}, err
@@ -190,7 +201,7 @@ func effective(set *workflow.Settings, list []pools.Overview, preset string) []o
 	pool.Name = "Pool"
 	git := gitOf(set)
 	type setting struct{ name, value, fallback string }
-	revision := setting{"Branch", git.Branch, "the repository's default branch"}
+	revision := setting{"Branch", strings.TrimPrefix(git.Branch, headRefs), "the repository's default branch"}
 	if git.Commit != "" {
 		revision = setting{name: "Commit", value: git.Commit}
 	}
@@ -205,6 +216,9 @@ func effective(set *workflow.Settings, list []pools.Overview, preset string) []o
 		e := from(o.value, o.fallback)
 		e.Name = o.name
 		out = append(out, e)
+	}
+	if names := set.Environments(); len(names) > 0 {
+		out = append(out, origin{"Environments", strings.Join(names, ", "), own})
 	}
 	if set.ConcurrencyGroup != "" {
 		out = append(out, origin{"Concurrency group", set.ConcurrencyGroup, own})

@@ -24,6 +24,9 @@ type draft struct {
 	Triggers *workflow.Triggers
 	// Problems are what is wrong, by the members of the settings; "" is about all.
 	Problems map[string]string
+	// Wanted is a text that names no environment, and Found are the names of those that match it.
+	Wanted string
+	Found  []string
 	// Review reports whether the visitor wants to save, and Stale whether others have stored settings in the meantime.
 	Review, Stale bool
 }

@@ -52,6 +52,7 @@ var fields = map[string]field{
 	"sourceContext.git.gitAuth.basicAuth.password":    {label: "Credentials: password"},
 	imageMember:                       {"Image", "the agent's default", fromAgent},
 	variablesMember:                   {label: "Variables"},
+	environmentsMember:                {label: "Environments"},
 	authMember:                        {label: "Credentials"},
 	"operationContext.preRunCommands": {label: "Commands before the operation"},
 	postRunMember:                     {label: "Commands after the operation"},

@@ -41,6 +41,13 @@ func (m deployModel) repository(git workflow.SourceContextGit) view.Input {
 	return hinted(i, "An address for git clone. Empty if the image contains the program.")
 }
 
+// branch is the field of the branch, without the prefix of refs.
+func (m deployModel) branch(git workflow.SourceContextGit) view.Input {
+	i := m.D.input("sourceContext.git.branch", "branch", strings.TrimPrefix(git.Branch, headRefs))
+	i.Was = strings.TrimPrefix(i.Was, headRefs)
+	return inherits(i, "the default branch", fromRepo)
+}
+
 func (m deployModel) commit(git workflow.SourceContextGit) view.Input {
 	return hinted(m.D.input("sourceContext.git.commit", "commit", git.Commit), "Fixes the program to one commit, and replaces the branch.")
 }

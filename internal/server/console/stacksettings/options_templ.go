@@ -68,7 +68,7 @@ func optionsView(m optionsModel) templ.Component {
 				}
 				return nil
 			})
-			templ_7745c5c3_Err = view.Empty("Only administrators of the stack may move or delete it", "The page Access says who they are.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = view.Empty("lock", "Only administrators of the stack may move or delete it", "The page Access says who they are.").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

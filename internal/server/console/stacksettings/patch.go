@@ -32,12 +32,16 @@ func (p *pages) deployPatch(v *page.Visit, d *draft) ([]byte, error) {
 	if err := pendingVariables(v, d, seal); err != nil {
 		return nil, err
 	}
+	used, err := p.environmentsPatch(v, d)
+	if err != nil {
+		return nil, err
+	}
 	options := map[string]any{}
 	for _, name := range []string{"skipInstallDependencies", "skipIntermediateDeployments", "deleteAfterDestroy", "remediateIfDriftDetected"} {
 		options[name] = v.Form(name) == "on"
 	}
 	options["shell"] = orNull(v.Form("shell"))
-	operation := map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": d.Pending.Variables, "options": options, "oidc": oidcPatch(v)}
+	operation := map[string]any{"preRunCommands": v.Lines("commands"), "environmentVariables": d.Pending.Variables, "environments": used, "options": options, "oidc": oidcPatch(v)}
 	doc := map[string]any{
 		"agentPoolID": v.Form("pool"), "sourceContext": map[string]any{"git": git},
 		"concurrencyGroup": orNull(v.Form("group")),
@@ -70,7 +74,7 @@ func gitPatch(v *page.Visit, d *draft, seal func(string) (any, error)) (any, err
 	if commit := strings.TrimSpace(v.Form("commit")); commit != "" {
 		git["commit"] = commit
 	} else {
-		git["branch"] = orNull(v.Form("branch"))
+		git["branch"] = orNull(branchOf(v.Form("branch"), gitOf(d.base()).Branch))
 	}
 	mode, secret := v.Form("auth"), v.Form("git-secret")
 	if mode == "none" {
@@ -96,6 +100,17 @@ func gitPatch(v *page.Visit, d *draft, seal func(string) (any, error)) (any, err
 		git["gitAuth"] = d.Pending.Auth
 	}
 	return git, nil
+}
+
+// headRefs is the prefix of refs that are branches. Pages show branches without it.
+const headRefs = "refs/heads/"
+
+// branchOf returns the branch of a form. A stored branch stays as it is written if the form shows the same one.
+func branchOf(form, stored string) string {
+	if form = strings.TrimSpace(form); headRefs+form == stored {
+		return stored
+	}
+	return form
 }
 
 // pendingVariables adds to a draft the variables that its form adds or removes.

@@ -57,7 +57,7 @@ func (p *pages) send(name string) func(v *page.Visit) (page.Answer, error) {
 		if err := p.compare(v, &d); err != nil {
 			return page.Answer{}, err
 		}
-		d.Review = v.Form("do") == "" && v.Form("remove") == ""
+		d.Review = v.Form("do") == "" && v.Form("remove") == "" && v.Form("use") == "" && v.Form("unuse") == ""
 		if d.Review && len(d.Problems) > 0 {
 			shown, err := at.show(v, d, d.Problems[""])
 			return page.Again(shown), err

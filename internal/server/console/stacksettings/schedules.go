@@ -2,8 +2,6 @@ package stacksettings
 
 import (
 	"cmp"
-	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,8 +21,6 @@ type schedulesModel struct {
 	Form     scheduleForm
 	Operate  bool
 	Times    *triggers.Calendar
-	// Paused is the schedule that the visitor has paused just now.
-	Paused *store.Schedule
 }
 
 // scheduleForm is the form of a new schedule. Wrong is the name of the field that Problem is about.
@@ -62,9 +58,6 @@ func (p *pages) schedulesPage(v *page.Visit, form scheduleForm, problem string) 
 	m := schedulesModel{St: v.Stack, List: list, Form: form, Operate: v.Who.Can(v.Stack, identity.Operate), Times: &triggers.Calendar{}}
 	if m.Outcomes, err = p.Triggers.Outcomes(v.Context(), list); err != nil {
 		return view.Page{}, err
-	}
-	if at := slices.IndexFunc(list, func(c store.Schedule) bool { return c.Paused && c.ID == v.Query("paused") }); at >= 0 && m.Operate {
-		m.Paused = &list[at]
 	}
 	return p.settingsPage(v, "schedules", problem, scheduleList(m), nil)
 }
@@ -182,7 +175,10 @@ func (f scheduleForm) problem(name string) string {
 
 func (p *pages) changeSchedule(v *page.Visit) (page.Answer, error) {
 	ctx, id := v.Context(), v.Param("schedule")
-	var err error
+	was, err := p.Triggers.Get(ctx, v.Stack, id)
+	if err != nil {
+		return page.Answer{}, err
+	}
 	switch action := v.Param("action"); action {
 	case "pause", "resume":
 		err = p.Triggers.Pause(ctx, v.Stack, id, action == "pause")
@@ -191,14 +187,14 @@ func (p *pages) changeSchedule(v *page.Visit) (page.Answer, error) {
 	default:
 		err = fault.NotFound("A schedule has no action %q.", action)
 	}
-	to := path(v.Stack, "schedules")
-	if v.Param("action") == "pause" {
-		to += "?paused=" + url.QueryEscape(id)
-	}
 	if fault.KindOf(err) == fault.KindNotFound {
 		return page.Answer{}, err
 	}
-	return page.Changed(v, err, to, func(v *page.Visit, problem string) (view.Page, error) {
+	a, failed := answer(v, err, "schedules", func(v *page.Visit, problem string) (view.Page, error) {
 		return p.schedulesPage(v, scheduleForm{Kind: "drift"}, problem)
 	})
+	if err != nil || v.Param("action") != "pause" || was.Paused {
+		return a, failed
+	}
+	return a.Undo("Paused: "+triggers.Purpose(was)+".", path(v.Stack, "schedules", id, "resume")), failed
 }

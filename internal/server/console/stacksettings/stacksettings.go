@@ -11,7 +11,9 @@ import (
 	"workflowagent/internal/server/console/page"
 	"workflowagent/internal/server/console/stack"
 	"workflowagent/internal/server/console/view"
+	"workflowagent/internal/server/environments"
 	"workflowagent/internal/server/gitops/dispatch"
+	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
@@ -25,8 +27,11 @@ type Deps struct {
 	stack.Heads
 	Identity *identity.Service
 	Stacks   *stacks.Service
-	Triggers *triggers.Service
-	Webhooks *webhooks.Service
+	Grants   *grants.Service
+	// Environments are those that the settings can name.
+	Environments *environments.Service
+	Triggers     *triggers.Service
+	Webhooks     *webhooks.Service
 	// Integrations are the connections to git hosts that triggers name.
 	Integrations *integrations.Service
 	Events       *dispatch.Service
@@ -67,6 +72,7 @@ func Register(site *page.Site, d Deps) {
 	})
 	site.View(base+"/access", read, p.access)
 	site.Action(base+"/access", page.Fresh(manage), p.setAccess)
+	site.Action(base+"/access/grants", page.Fresh(manage), p.setGrant)
 	site.View(base+"/options", read, p.options)
 	site.Action(base+"/options/rename", manage, p.rename)
 	site.Action(base+"/options/transfer", page.Fresh(manage), p.transfer)

@@ -168,7 +168,7 @@ func TestDeploymentSettings(t *testing.T) {
 		t.Errorf("discarding the workspaces: status %d", p.Status)
 	}
 	page := get(t, b, base)
-	if !page.Contains("Discard the workspaces", "https://git.example.com/web.git", "keep the stored access token", "HIDDEN", "[secret]", "pulumi:deploy:org:acme:project:web:stack:prod") || page.Contains("hunter2") {
+	if !page.Contains("Discard the workspaces", "https://git.example.com/web.git", "keep the stored access token", "HIDDEN", "by Administrator", "pulumi:deploy:org:acme:project:web:stack:prod") || page.Contains("hunter2") {
 		t.Errorf("page: %s", page.Body)
 	}
 
@@ -228,6 +228,29 @@ func TestPostRunCommandsAsStored(t *testing.T) {
 		}
 		if set.CacheOptions != nil {
 			t.Errorf("%s: the form has added the cache options %v", name, set.CacheOptions)
+		}
+	}
+}
+
+// TestBranchAsStored checks that the page shows a branch without the prefix of refs, and that a save keeps it as stored
+// unless the branch changes.
+func TestBranchAsStored(t *testing.T) {
+	s, b := newServer(t)
+	settings := "/api/stacks/acme/web/prod/deployments/settings"
+	s.API(http.MethodPost, settings, m{"sourceContext": m{"git": m{"repoUrl": "https://git.example.com/web.git", "branch": "refs/heads/main"}}}, nil)
+	form := url.Values{"repository": {"https://git.example.com/web.git"}, "folder": {"infra"}}
+	for _, step := range []struct{ shown, sent, want string }{{"main", "main", "refs/heads/main"}, {"main", "release", "release"}} {
+		if p := get(t, b, base); !p.Contains(`name="branch" type="text" value="` + step.shown + `"`) {
+			t.Errorf("the page does not show the branch as %s", step.shown)
+		}
+		form.Set("branch", step.sent)
+		store(t, b, form)
+		var set struct {
+			SourceContext struct{ Git struct{ Branch string } }
+		}
+		s.API(http.MethodGet, settings, nil, &set)
+		if got := set.SourceContext.Git.Branch; got != step.want {
+			t.Errorf("after a save with %s the branch is %q, want %q", step.sent, got, step.want)
 		}
 	}
 }
@@ -343,8 +366,8 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%v: status %d", form, p.Status)
 		}
 	}
-	p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"0"}, "was": {"103"}})
-	if p.Status != http.StatusOK || !p.Contains("Removed the permission admin of ada.", `name="user" value="ada"`, `name="permission" value="103"`, "Undo") {
+	p := b.Post(path, url.Values{"user": {"ada"}, "permission": {"0"}, "was": {"101"}}) // the page that sent it was old
+	if p = get(t, b, p.Location()); !p.Contains("Removed the permission admin of ada.", `name="user" value="ada"`, `name="permission" value="103"`, "Undo") {
 		t.Errorf("revoking: %d %s", p.Status, p.Body)
 	}
 	for _, made := range []string{"", "?user=ada&was=103", "?team=core&was=102", "?user=" + url.QueryEscape(hostile), "?was=102"} {
@@ -454,4 +477,15 @@ func TestReviewOmitsDefaults(t *testing.T) {
 	s.API(http.MethodPost, "/api/orgs/acme/agent-pools", m{"name": "eu"}, &pool)
 	review := store(t, b, url.Values{"repository": {"https://git.example.com/web.git"}, "branch": {"main"}, "pool": {pool.ID}})
 	reviewed(t, review, map[string]string{"Repository": "none → https://git.example.com/web.git", "Branch": "none → main", "Pool": "the organization's default → eu"})
+}
+
+// TestActivityNamesWhatChanged adds a variable by the form, which also sends all other fields.
+func TestActivityNamesWhatChanged(t *testing.T) {
+	s, b := newServer(t)
+	s.API(http.MethodPut, "/api/stacks/acme/web/prod/deployments/settings", map[string]any{"sourceContext": map[string]any{"git": map[string]any{"repoUrl": "https://git.example.com/web.git"}}}, nil)
+	store(t, b, url.Values{"repository": {"https://git.example.com/web.git"}, "name": {"A"}, "value": {"b"}})
+	p := get(t, b, "/acme/-/activity")
+	if !p.Contains("changed deploy settings 1 variable, version 2, from console") {
+		t.Errorf("the activity does not name the changes of the settings: %s", p.Body)
+	}
 }

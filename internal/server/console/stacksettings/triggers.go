@@ -108,7 +108,7 @@ func (m *triggersModel) choose(list []store.VCSIntegration) {
 func (m triggersModel) branch() string {
 	now, _ := m.D.After.Triggers()
 	if git := m.D.After.Git(); git != nil && now.Branch == "" {
-		now.Branch = strings.TrimPrefix(git.Branch, "refs/heads/")
+		now.Branch = strings.TrimPrefix(git.Branch, headRefs)
 	}
 	if now.Branch == "" {
 		return "The deploy settings name no branch, so that neither commits nor pull requests deploy."

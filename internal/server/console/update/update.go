@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,11 +14,13 @@ import (
 
 	"workflowagent/internal/server/console/changes"
 	"workflowagent/internal/server/console/page"
+	"workflowagent/internal/server/console/policy"
 	"workflowagent/internal/server/console/view"
 	"workflowagent/internal/server/deployments"
 	"workflowagent/internal/server/deployments/cause"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/stacks"
 	"workflowagent/internal/server/store"
 )
@@ -26,6 +29,7 @@ import (
 type Deps struct {
 	Stacks      *stacks.Service
 	Deployments *deployments.Service
+	Results     *results.Service
 }
 
 type pages struct{ Deps }
@@ -56,7 +60,9 @@ type shown struct {
 	Before int64
 	// Cause is why the update failed; nil if it has not, or if the events do not say it.
 	Cause *store.Cause
-	Now   time.Time
+	// Policy is what the policy packs of the update found.
+	Policy policy.Run
+	Now    time.Time
 }
 
 // The tabs of the page.
@@ -70,6 +76,14 @@ var tabs = []view.Part{
 	{Name: tabTimeline, Text: "Timeline"},
 	{Name: "config", Text: "Configuration"},
 	{Name: "environment", Text: "Environment"},
+}
+
+// tabs are the tabs of an update. Most have no policy packs.
+func (d shown) tabs() []view.Part {
+	if d.Policy.Empty() {
+		return tabs
+	}
+	return slices.Insert(slices.Clone(tabs), 2, policy.Tab)
 }
 
 // entry returns the update or preview of a path.
@@ -128,10 +142,14 @@ func (p *pages) load(v *page.Visit) (shown, error) {
 	}
 	d.Path = changes.UpdatePath(v.Stack, d.Update)
 	switch tab := v.Query("view"); tab {
-	case tabTimeline, "config", "environment":
+	case tabTimeline, "config", "environment", policy.Tab.Name:
 		d.Tab = tab
 	default: // addresses of earlier versions name parts of this tab, too
 		d.Tab = tabChanges
+	}
+	d.Policy = policy.Run{Href: d.Path + "?view=" + policy.Tab.Name, Preview: d.Preview, Expired: d.EventsExpired}
+	if d.Policy.Report, err = p.Results.Of(v.Context(), d.Update, policy.Shown); err != nil {
+		return d, err
 	}
 	if d.Tree, err = p.tree(v, d.Entry); err != nil {
 		return d, err
@@ -188,7 +206,7 @@ func (p *pages) show(v *page.Visit) (view.Page, error) {
 	}
 	out.Object = &view.Object{
 		Mark: view.MarkOf(d.Status), Project: v.Stack.Project, Name: v.Stack.Name, Number: d.number(), Href: page.StackPath(v.Stack),
-		Plain: d.explains(), Badges: badges(d), Actions: actions(d), Facts: facts(d), Label: "Views", Tabs: view.ViewTabs(tabs, d.Tab, d.Path),
+		Plain: d.explains(), Badges: badges(d), Actions: actions(d), Facts: facts(d), Label: "Views", Tabs: view.ViewTabs(d.tabs(), d.Tab, d.Path),
 	}
 	if d.Tab != tabChanges && d.Tab != tabTimeline {
 		out.Layout = view.Own
@@ -201,6 +219,8 @@ func (p *pages) content(v *page.Visit, d shown) (templ.Component, error) {
 	switch d.Tab {
 	case tabTimeline:
 		return changes.Timeline(d.course()), nil
+	case policy.Tab.Name:
+		return policy.Section(d.Policy), nil
 	case "config":
 		return pairs("The update used no configuration.", d.Program.Config), nil
 	case "environment":
@@ -295,3 +315,6 @@ func (d shown) kind() (name, doing string) {
 
 // requester names who started the update.
 func (d shown) requester() string { return changes.Who(d.Entry) }
+
+// called is the name of who started the update, or else what requester returns.
+func (d shown) called() string { return cmp.Or(d.By.Name, d.requester()) }

@@ -104,8 +104,8 @@ func TestUpdate(t *testing.T) {
 	u.step("create-replacement", hostile, 1, 5, false, m{"keys": []string{"zone", hostile}, "detailedDiff": m{"zone": m{"diffKind": "update-replace"}}, "old": m{"inputs": m{"zone": "a", "size": 1}}, "new": m{"inputs": m{"zone": hostile, "size": 1}}})
 	u.step("delete-replaced", hostile, 5, 9, false, nil)
 	u.step("update", "slow", 2, 0, false, nil)
-	page(t, b, base+"/updates/2", "v2 running uncommitted changes", "Updating for", "admin", "c0ffee1", "gnp.exe message", "by <b onclick=x>", "gnp.exe, build 7", "pulumi v3.150.0", "slow sqs:Queue", "running", "replace", "No messages yet")
-	page(t, b, base+"/updates/2?urn="+escape(urn(hostile)), "Replaced because zone , <b onclick=x>", "cannot change in place; the new one is created first.", `zone replaces "a"`, "1 unchanged property.", "v2 replaced it")
+	page(t, b, base+"/updates/2", "v2 running uncommitted changes", "Updating for", "Administrator", "c0ffee1", "gnp.exe message", "by <b onclick=x>", "gnp.exe, build 7", "pulumi v3.150.0", "slow sqs:Queue", "running", "replace", "No messages yet")
+	page(t, b, base+"/updates/2?urn="+escape(urn(hostile)), "Replaced because zone , <b onclick=x>", "cannot change in place; the new one is created first.", "zone replaces a ", "1 unchanged property.", "v2 replaced it")
 
 	u.step("update", "queue", 3, 6, true, m{"diffs": []string{"size"}, "old": m{"inputs": m{"size": 1}}, "new": m{"inputs": m{"size": 2}}})
 	u.post("/complete", m{"status": "failed"})

@@ -125,6 +125,8 @@ func holdingIcon(kind store.HoldingKind) string {
 		return "hook"
 	case store.HeldIntegration:
 		return "branch"
+	case store.HeldEnvironment:
+		return "folder"
 	default:
 		return "key"
 	}

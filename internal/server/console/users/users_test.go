@@ -59,7 +59,7 @@ func TestList(t *testing.T) {
 		s.AddUser(login, "member")
 	}
 	s.AddUser("stranger", "")
-	s.page(all, "ann", "bob", "stranger", "no organization", "administers the server", `href="/-/server/audit"`)
+	s.page(all, "ann", "bob", "stranger", "no organization", `title="administers the server"`, `href="/-/server/audit"`)
 	if p := s.page(all+"?q=AN", "ann", "stranger"); p.Contains(">bob<") {
 		t.Errorf("the filter does not apply: %s", p.Body)
 	}

@@ -2,6 +2,7 @@
 package versions
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -233,7 +234,7 @@ func (c comparison) options(current int64) []option {
 	found := current == 0
 	for _, e := range c.List {
 		found = found || e.Version == current
-		by := e.By.Login
+		by := cmp.Or(e.By.Name, e.By.Login)
 		if by == "" && e.DeploymentID != "" {
 			by = "deployment"
 		}

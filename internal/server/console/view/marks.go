@@ -20,9 +20,11 @@ const (
 	MarkNever     = "never"
 	MarkCancelled = "cancelled"
 	MarkSkipped   = "skipped"
+	// MarkApproval is of what waits for the approval of a preview; see [Review].
+	MarkApproval = "approval"
 )
 
-var markWords = map[string]string{MarkOK: "succeeded", MarkDrift: "drift found", MarkWarn: "warning", MarkNever: "never updated"}
+var markWords = map[string]string{MarkOK: "succeeded", MarkDrift: "drift found", MarkWarn: "warning", MarkNever: "never updated", MarkApproval: "waits for approval"}
 
 // MarkWord returns the word that a mark stands for.
 func MarkWord(mark string) string {

@@ -30,6 +30,8 @@ type Page struct {
 	Body  templ.Component
 	// Live lists the notifications after which an open page is rendered again.
 	Live []Topic
+	// LiveAt is the address whose changes an open page follows; "" means its own.
+	LiveAt string
 	// ChangesAt is the next time at which the page changes without a notification; zero without one.
 	// An open page is rendered again then.
 	ChangesAt time.Time
@@ -61,6 +63,8 @@ type Tab struct {
 	Current    bool
 	// Count is shown next to the text, if it is not empty.
 	Count string
+	// Phone shows the tab only where the window is narrow, or while it is the current one.
+	Phone bool
 }
 
 // Part is one of several pages about the same object, or one of the views of a page.
@@ -113,8 +117,8 @@ func Href(segments ...string) templ.SafeURL { return templ.SafeURL(links.Path(se
 type Shell struct {
 	// Assets is the path of the embedded files.
 	Assets string
-	// User is the login of the user, or "" before the sign-in.
-	User string
+	// User is the login of the user, or "" before the sign-in, and Name what the user is called.
+	User, Name string
 	// Org is the current organization; "" for pages outside one.
 	Org string
 	// Orgs are the user's organizations.
@@ -122,6 +126,8 @@ type Shell struct {
 	// Starred are the stacks of the organization that the user has marked.
 	Starred []StarLink
 	Numbers Numbers
+	// Done is what the visitor has changed just now, if it can be undone.
+	Done Done
 	// Theme is "light", "dark" or "" for the system's.
 	Theme string
 	// Density is "compact" or "" for the usual one.
@@ -201,6 +207,8 @@ var sections = []Section{
 	{"activity", "Activity", "activity", "a", everyone},
 	{"stacks", "Stacks", "stacks", "s", everyone},
 	{"deployments", "Deployments", "deploys", "d", everyone},
+	{"environments", "Environments", "lock", "e", members},
+	{"policies", "Policies", "shield", "y", members},
 	{"pools", "Agents", "agents", "p", members},
 	{"settings", "Settings", "settings", "o", members},
 }

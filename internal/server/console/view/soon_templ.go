@@ -14,7 +14,7 @@ import (
 	"workflowagent/internal/words"
 )
 
-// Soon is a time in the future: the time of today, the day of this week, or the date.
+// Soon is a time of today, the day of a time in the next days, or the date of another one.
 func Soon(t time.Time) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -109,6 +109,12 @@ func Of(job store.Job, e Evidence) *store.Cause {
 	switch job.Reason {
 	case workflow.ReasonExitCode, workflow.ReasonNone:
 		ofStep(&c, job, e)
+		if m := refusedRead.FindStringSubmatch(c.Message); m != nil {
+			c.Headline = "No grant lets this deployment read the outputs of " + m[1]
+		}
+		if m := refusedOpen.FindStringSubmatch(c.Message); m != nil {
+			c.Headline = "This deployment may not open environment " + m[1]
+		}
 	case workflow.ReasonLost:
 		c.Kind, c.Headline = Agent, lost(job)
 	default:
@@ -134,6 +140,15 @@ func ofStep(c *store.Cause, job store.Job, e Evidence) {
 		return
 	}
 	var what string
+	specific := e.Log.HasFirst && e.Log.First.Stream == c.Step && !e.Log.First.General
+	if v := e.Log.Violation; pulumi && v.Policy != "" && !specific && !e.Program {
+		c.Kind, c.Line = Command, v.Line+1
+		c.Headline = named(v.Resource, clip(" violates the policy "+line(v.Policy), maxHeadline/2))
+		if c.Message = clip(line(v.Message), maxMessage); c.Message != "" {
+			c.Headline += ": " + c.Message
+		}
+		return
+	}
 	switch {
 	case pulumi && e.Program:
 		c.Kind, what = Program, "The program failed"
@@ -167,11 +182,19 @@ func brief(kind, message string) string {
 
 var cloning = regexp.MustCompile(`^cloning \S+: (.+)$`)
 
+// refusedRead matches the server's answer to a job that may not read the outputs of a stack, as the CLI prints it; see
+// package grants.
+var refusedRead = regexp.MustCompile(`^\[403\] Forbidden: this deployment may not read the outputs of (\S+): `)
+
+// refusedOpen matches the server's answer to a job that may not open an environment, as the CLI or the runner prints it.
+var refusedOpen = regexp.MustCompile(`(?:^|: )this deployment may not open environment (\S+): `)
+
 // sentences are the failures of steps whose names do not say what failed.
 var sentences = map[string]string{
-	"Setup":                 "The job could not be prepared",
-	"Download dependencies": "The dependencies could not be downloaded",
-	"Remove stack":          "The stack could not be removed",
+	"Setup":                       "The job could not be prepared",
+	"Download dependencies":       "The dependencies could not be downloaded",
+	"Remove stack":                "The stack could not be removed",
+	workflow.EnvironmentsStepName: "The environments could not be opened",
 	"Fetch cloud provider credentials via OIDC": "The cloud credentials could not be fetched",
 }
 

@@ -80,6 +80,13 @@ func TestRecorded(t *testing.T) {
 			Kind: cause.Resource, Headline: "value could not be created", URN: file, Line: 17,
 			Message: "creating the file's directory: mkdir /proc/nothing: no such file or directory",
 		}},
+		{"a missing grant", "pulumi update", "grant.log", "grant.jsonl", store.Cause{
+			Kind: cause.Resource, Headline: "No grant lets this deployment read the outputs of organization/source/dev", Line: 19,
+			URN: "urn:pulumi:dev::app::pulumi:pulumi:StackReference::source",
+			Message: "[403] Forbidden: this deployment may not read the outputs of organization/source/dev: it does not exist, or no grant lets jobs of " +
+				"organization/app/dev read it. An administrator of organization/source/dev can grant it at https://pulumi.example.com/organization/source/dev/settings/access " +
+				"or with: workflow-server stack grant add organization/source/dev --to-stack organization/app/dev",
+		}},
 		{"a program", "pulumi update", "program.log", "program.jsonl", store.Cause{
 			Kind: cause.Program, Headline: `The program failed: resource, variable, or config value "nowhere" not found`, Line: 14,
 			Message: `resource, variable, or config value "nowhere" not found`,
@@ -121,6 +128,9 @@ func TestRecorded(t *testing.T) {
 // TestPrinted finds the causes in what other tools print.
 func TestPrinted(t *testing.T) {
 	program := recorded(t, "program.jsonl")
+	const policies = "Policies:\n    ❌ storage@v1.1.0\n        - [advisory]  other  (lab:index:File: queue)\n          not this one\n" +
+		"        - \x1b[31m[mandatory]\x1b[0m [severity: high]  no-bad-content  (lab:index:File: topic)\n          The file has the content bad: choose another.\n" +
+		"        - [mandatory]  next  (lab:index:File: queue)\n          nor this one\n\n"
 	for _, c := range []struct{ name, step, log, events, want string }{
 		{
 			"tsc", "pulumi update", "error: Running program '/job' failed with an unhandled exception:\nTSError: ⨯ Unable to compile TypeScript:\n" +
@@ -133,7 +143,22 @@ func TestPrinted(t *testing.T) {
 		},
 		{"npm", "Pre-run command 2", "npm ERR! code 1\nnpm ERR! missing script: build\n", "", "Pre-run command 2 failed: npm ERR! missing script: build"},
 		{"a lock", "pulumi update", "error: [409] Conflict: Another update is currently in progress.\n", "", "pulumi update failed: [409] Conflict: Another update is currently in progress."},
+		{
+			"an environment", "pulumi update", "<yaml>:1:13: this deployment may not open environment acme/app/prod: it does not exist, or …\nerror: opening environment: too many errors\n", "",
+			"This deployment may not open environment acme/app/prod",
+		},
+		{
+			"an environment in a command", "Pre-run command 2", "error: [403] Forbidden: this deployment may not open environment acme/app/prod: no grant can cover it\n", "",
+			"This deployment may not open environment acme/app/prod",
+		},
 		{"no log", "pulumi update", "", "", "pulumi update failed: exit code 3"},
+		{
+			"a policy", "pulumi update", policies + "Diagnostics:\n  pulumi:pulumi:Stack (quickstart-dev):\n    error: update failed\n", "",
+			"topic violates the policy no-bad-content: The file has the content bad: choose another.",
+		},
+		{"a policy and an error", "pulumi update", policies + "error: [409] Conflict: Another update is currently in progress.\n", "", "pulumi update failed: [409] Conflict: Another update is currently in progress."},
+		{"a policy and a resource", "pulumi update", policies + recorded(t, "resource.log"), recorded(t, "resource.jsonl"), "value could not be created"},
+		{"a policy in another step", "Pre-run command 2", policies, "", "Pre-run command 2 failed: exit code 3"},
 		{"a bridge", "pulumi update", "Diagnostics:\n  lab:index:File (value):\n    error: 1 error occurred:\n    \t* creating S3 Bucket (logs): BucketAlreadyExists\n", recorded(t, "resource.jsonl"), "value could not be created"},
 	} {
 		if got := find(t, failed(c.step, 3), c.log, c.events); got == nil || got.Headline != c.want {

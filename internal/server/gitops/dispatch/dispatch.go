@@ -40,6 +40,9 @@ type Options struct {
 	// Reviewed is called in the transaction that records the decisions about a pull request; nil if
 	// the server has no review stacks.
 	Reviewed func(ctx context.Context, tx *store.Tx, c review.Change) error
+	// Heard is called in the transaction that stores a delivery, for each event about a repository. It reports whether the
+	// event matters for something else than stacks; nil if there is nothing else.
+	Heard func(tx *store.Tx, i store.VCSIntegration, e vcs.Event) (bool, error)
 	// Interval is the time between the polls of a repository whose forge sends no deliveries; zero
 	// means a minute.
 	Interval time.Duration

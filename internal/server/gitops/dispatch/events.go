@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -104,6 +105,41 @@ func (s *Service) Pulls(ctx context.Context, st store.Stack) ([]Pull, error) {
 		}
 		return out, nil
 	})
+}
+
+// ReviewStacks returns the review stacks that a template has for pull requests, by their numbers. They are those that the
+// caller may see.
+func (s *Service) ReviewStacks(ctx context.Context, p identity.Principal, template store.Stack, pulls []Pull) (map[int64]store.Stack, error) {
+	out := map[int64]store.Stack{}
+	err := s.db.Read(ctx, func(tx *store.Tx) error {
+		for _, pull := range pulls {
+			rows, err := tx.ReviewStacksOfPull(pull.RepoID, pull.Number)
+			if err != nil {
+				return err
+			}
+			for _, row := range rows {
+				if row.TemplateID != template.ID || row.StackID == "" {
+					continue
+				}
+				st, err := tx.Stack(row.StackID)
+				if errors.Is(err, store.ErrNotFound) {
+					continue
+				}
+				who := p
+				if err == nil {
+					who, err = p.On(tx, st)
+				}
+				if err != nil {
+					return err
+				}
+				if who.Can(st, identity.StateRead) {
+					out[pull.Number] = st
+				}
+			}
+		}
+		return nil
+	})
+	return out, fault.While(err, "reading the review stacks of pull requests")
 }
 
 // pullFor returns a pull request as a stack sees it: an approval counts only if its member may deploy

@@ -219,6 +219,12 @@ func (s *Service) storeIn(ctx context.Context, owners scope.Set, held map[string
 		out = Outcome{Ignored: p.Ignored.Reason, Detail: p.Ignored.Detail}
 		for _, e := range p.Events {
 			reason, err := s.accept(tx, held, i, p.ID, source, e)
+			if err == nil && s.opts.Heard != nil && e.Kind != vcs.KindAccess && reason != vcs.ReasonDuplicate {
+				var heard bool
+				if heard, err = s.opts.Heard(tx, i, e); heard && reason == vcs.ReasonUnwatched {
+					reason = ""
+				}
+			}
 			if err != nil {
 				return err
 			}

@@ -103,6 +103,7 @@ func (w *writer) sections(s Stack) []section {
 	if text := w.line(s.Reason); text != "" && s.Status != workflow.StatusSucceeded {
 		out = append(out, section{title: "Reason", lines: []string{text}})
 	}
+	out = append(out, w.policy(s.Policy)...)
 	if lines := w.diff(s.Changes); len(lines) > 0 {
 		out = append(out, section{title: "Changes", language: "diff", lines: lines, omitted: s.Changes.Omitted})
 	}

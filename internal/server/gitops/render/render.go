@@ -54,6 +54,8 @@ type Stack struct {
 	Changes changes.Tree
 	// Outputs are the outputs of a review stack. Secret outputs have no value.
 	Outputs []Output
+	// Policy is what the policy packs of the update found.
+	Policy Policy
 }
 
 // Output is an output of a stack.
@@ -64,7 +66,7 @@ type Output struct {
 
 // unchanged reports whether a stack needs only to be named.
 func (s Stack) unchanged() bool {
-	if s.Status != workflow.StatusSucceeded || s.Outdated || s.Removed || len(s.Outputs) > 0 || len(s.Changes.Messages) > 0 {
+	if s.Status != workflow.StatusSucceeded || s.Outdated || s.Removed || len(s.Outputs) > 0 || len(s.Changes.Messages) > 0 || !s.Policy.quiet() {
 		return false
 	}
 	for op, n := range counts(s.Changes) {
@@ -162,11 +164,15 @@ func (w *writer) table(stacks []Stack) (left bool) {
 }
 
 func (w *writer) row(s Stack) string {
+	outcome := result(s)
+	if policy := s.Policy.words(); policy != "" {
+		outcome += ", " + policy
+	}
 	took := ""
 	if s.Took > 0 {
 		took = words.Short(s.Took.Round(time.Second))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", w.name(s), w.text(string(s.Operation)), w.text(result(s)), summary(s), took, w.code(short(s.Commit)))
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", w.name(s), w.text(string(s.Operation)), w.text(outcome), summary(s), took, w.code(short(s.Commit)))
 }
 
 // name returns a stack's name with a link to its deployment.
@@ -249,6 +255,9 @@ func Line(s Stack, secrets *redact.Set) string {
 	text := result(s)
 	if changed := summary(s); changed != "" && s.Status.Final() {
 		text += ": " + strings.ReplaceAll(changed, "`", "")
+	}
+	if policy := s.Policy.words(); policy != "" {
+		text += ": " + policy
 	}
 	if s.Reason != "" && s.Status != workflow.StatusSucceeded {
 		text += ": " + s.Reason

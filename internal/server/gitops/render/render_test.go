@@ -62,6 +62,20 @@ func cases() map[string]render.Comment {
 	review := stack("pr-acme-web-7", workflow.StatusSucceeded, quiet())
 	review.Operation = workflow.OperationUpdate
 	review.Outputs = []render.Output{{Name: "url", Value: "https://pr-7.example.com"}, {Name: "password", Value: "never shown", Secret: true}}
+	obeys := stack("policy", workflow.StatusFailed, quiet())
+	obeys.Policy = render.Policy{
+		Mandatory: 60, Advisory: 1, Excepted: 1, Missing: []string{"<b>gcp</b>"}, Unknown: []string{"aws stack-size"},
+		Violations: []render.Violation{
+			{Pack: "aws", Policy: "no-tags", Level: "mandatory", URN: "urn:pulumi:prod::web::aws:s3/bucket:Bucket::logs", Message: "has ```no``` tags\n</details>\n<script>alert(1)</script> @team " + secret},
+			{Pack: "aws", Policy: "size", Level: "advisory", URN: "urn:pulumi:prod::web::aws:s3/bucket:Bucket::logs", Message: "too big"},
+			{Pack: "aws", Policy: "no-tags", Level: "mandatory", URN: "no URN", Message: "has no tags", Exceptions: []string{"EXC-1"}},
+		},
+	}
+	for range 60 {
+		obeys.Policy.Violations = append(obeys.Policy.Violations, render.Violation{Pack: "aws", Policy: "more", Level: "mandatory", URN: "u", Message: "m"})
+	}
+	advised := stack("advised", workflow.StatusSucceeded, quiet())
+	advised.Policy = render.Policy{Advisory: 1, Violations: obeys.Policy.Violations[1:2]}
 	removed := render.Stack{
 		Project: "web", Name: "pr-acme-web-7", Operation: workflow.OperationDestroy, Status: workflow.StatusSucceeded, Commit: commit, Took: time.Second, Removed: true,
 	}
@@ -70,6 +84,7 @@ func cases() map[string]render.Comment {
 			failed, stack("dev", workflow.StatusSucceeded, quiet()), stack("test", workflow.StatusSucceeded, quiet()), outdated,
 			stack("next", workflow.StatusNotStarted, changes.Tree{}), stack("now", workflow.StatusRunning, changes.Tree{}),
 		}},
+		"policy":    {Marker: "int-1", URL: console, Secrets: redact.New(redact.Secret{Name: "KEY", Value: secret}), Stacks: []render.Stack{obeys, advised}},
 		"review":    {Marker: "int-1", Stacks: []render.Stack{review}},
 		"removed":   {Marker: "int-1", Stacks: []render.Stack{removed}},
 		"no-change": {Marker: "int-1", Stacks: []render.Stack{stack("dev", workflow.StatusSucceeded, quiet())}},

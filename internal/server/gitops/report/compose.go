@@ -12,6 +12,7 @@ import (
 	"workflowagent/internal/redact"
 	"workflowagent/internal/server/gitops/render"
 	"workflowagent/internal/server/identity"
+	"workflowagent/internal/server/policies/results"
 	"workflowagent/internal/server/stacks/changes"
 	"workflowagent/internal/server/stacks/changes/diff"
 	"workflowagent/internal/server/store"
@@ -42,6 +43,7 @@ type run struct {
 	org    string // name
 	stack  *store.Stack
 	update *store.Update
+	policy results.Report
 }
 
 // facts are what a report describes.
@@ -137,9 +139,11 @@ func (r *run) complete(tx *store.Tx) error {
 	}
 	r.stack = &st
 	list, err := tx.UpdatesOfDeployment(r.Deployment.ID, 1)
-	if err == nil && len(list) > 0 {
-		r.update = &list[0]
+	if err != nil || len(list) == 0 {
+		return err
 	}
+	r.update = &list[0]
+	r.policy, err = results.Of(tx, list[0], render.MaxViolations)
 	return err
 }
 
@@ -250,7 +254,7 @@ func (s *Service) masked(ctx context.Context, secrets []redact.Secret, shown ...
 	if _, limit := errors.AsType[*redact.LimitError](err); limit {
 		s.log.WithError(err).Warn("masking the secrets of deployments failed; their report has no details")
 		for _, stack := range shown {
-			stack.Reason, stack.Changes, stack.Outputs = "", changes.Tree{}, nil
+			stack.Reason, stack.Changes, stack.Outputs, stack.Policy.Violations = "", changes.Tree{}, nil, nil
 		}
 		return redact.Build(ctx)
 	}
@@ -285,6 +289,7 @@ func (s *Service) describe(ctx context.Context, to Integration, r run) (render.S
 		out.Reason = ""
 		return out, nil, nil
 	}
+	out.Policy = policyOf(r.policy)
 	if r.update != nil {
 		p := identity.Principal{Kind: identity.KindOrg, Org: store.Organization{ID: r.stack.OrgID, Name: r.org}, Admin: true}
 		if out.Changes, err = s.opts.Stacks.Changes(ctx, p, *r.stack, *r.update); err != nil {
@@ -300,6 +305,19 @@ func (s *Service) describe(ctx context.Context, to Integration, r run) (render.S
 		}
 	}
 	return out, secrets, nil
+}
+
+func policyOf(r results.Report) render.Policy {
+	out := render.Policy{Mandatory: r.Mandatory, Advisory: r.Advisory, Excepted: r.Excepted, Missing: r.Missing}
+	for _, v := range r.Violations {
+		out.Violations = append(out.Violations, render.Violation{
+			Pack: v.Pack, Policy: v.Policy, Level: v.Level, URN: v.URN, Message: v.Message, Exceptions: v.Exceptions,
+		})
+	}
+	for _, name := range r.Unknown {
+		out.Unknown = append(out.Unknown, name.Pack+" "+name.Policy)
+	}
+	return out
 }
 
 // url returns the page of a deployment, or "" if it has none because its stack was removed.

@@ -242,6 +242,9 @@ func (s *Service) create(ctx context.Context, tx *store.Tx, v *loadedStack) erro
 	if err != nil {
 		return err
 	}
+	if err := tx.CopyGrantExclusions(v.template.ID, st.ID); err != nil {
+		return err
+	}
 	v.row.StackID, v.row.Deployed, v.row.DeployedAt, v.row.DestroyID, v.row.Tries = st.ID, "", time.Time{}, "", 0
 	return nil
 }

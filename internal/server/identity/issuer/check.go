@@ -27,21 +27,31 @@ func differs(format string, args ...any) error { return &DiffersError{fmt.Sprint
 // Check fetches the documents from the issuer's URL, and returns an error if verifiers would reject
 // tokens because of them.
 func (s *Service) Check(ctx context.Context, fetch Fetcher) error {
+	return s.check(ctx, fetch, s.Configuration())
+}
+
+// CheckCustom is [Service.Check] for the issuer at [Service.CustomURL].
+func (s *Service) CheckCustom(ctx context.Context, fetch Fetcher) error {
+	return s.check(ctx, fetch, s.CustomConfiguration())
+}
+
+func (s *Service) check(ctx context.Context, fetch Fetcher, want Configuration) error {
 	if s.CheckClouds() != nil {
 		return fmt.Errorf("cloud providers trust only issuers with https, and the issuer is %s: set oidc_issuer_url to an https URL", s.opts.URL)
 	}
+	address := want.Issuer + ConfigurationPath
 	var published Configuration
-	if err := get(ctx, fetch, s.opts.URL+ConfigurationPath, &published); err != nil {
+	if err := get(ctx, fetch, address, &published); err != nil {
 		return err
 	}
-	if published.Issuer != s.opts.URL {
+	if published.Issuer != want.Issuer {
 		return differs("the document at %s names the issuer %q instead of %q: set external_url or oidc_issuer_url to the published issuer, or export the documents again",
-			s.opts.URL+ConfigurationPath, published.Issuer, s.opts.URL)
+			address, published.Issuer, want.Issuer)
 	}
 	// The document could name any address, also an internal one.
-	if want := s.Configuration().KeysURL; published.KeysURL != want {
+	if published.KeysURL != want.KeysURL {
 		return differs("the document at %s names the keys at %q instead of %q: export the documents again, or check what answers at that URL",
-			s.opts.URL+ConfigurationPath, published.KeysURL, want)
+			address, published.KeysURL, want.KeysURL)
 	}
 	var set jose.JSONWebKeySet
 	if err := get(ctx, fetch, published.KeysURL, &set); err != nil {

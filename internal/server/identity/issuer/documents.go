@@ -39,9 +39,21 @@ func (s *Service) Configuration() Configuration {
 		Algorithms: []string{string(jose.RS256)}, Scopes: []string{"openid"},
 		Claims: []string{
 			"iss", "sub", "aud", "jti", "iat", "nbf", "exp", "org", "project", "stack", "stackId", "operation", "deployment", "scope",
-			"trigger", "ref", "sha", "pull_request", "fork",
+			"trigger", "ref", "sha", "pull_request", "fork", "env", "current_env", "root_env", "trigger_user", "body_hash",
 		},
 	}
+}
+
+// CustomConfiguration is the OpenID configuration of the issuer at [Service.CustomURL]. Both issuers have the same keys.
+func (s *Service) CustomConfiguration() Configuration {
+	c := s.Configuration()
+	c.Issuer = s.CustomURL()
+	c.KeysURL = s.CustomURL() + KeysPath
+	c.Claims = []string{
+		"iss", "sub", "aud", "jti", "iat", "nbf", "exp", customClaim + "org", customClaim + "org_id", customClaim + "current_env",
+		customClaim + "current_env_id", customClaim + "root_env", customClaim + "root_env_id", customClaim + "actor",
+	}
+	return c
 }
 
 // KeySet is a JSON web key set.
@@ -76,7 +88,12 @@ func (s *Service) Export(ctx context.Context, dir string) error {
 	for _, doc := range []struct {
 		path    string
 		content any
-	}{{KeysPath, set}, {ConfigurationPath, s.Configuration()}} {
+	}{
+		{KeysPath, set},
+		{CustomPath + KeysPath, set},
+		{ConfigurationPath, s.Configuration()},
+		{CustomPath + ConfigurationPath, s.CustomConfiguration()},
+	} {
 		text, err := json.MarshalIndent(doc.content, "", "  ")
 		if err != nil {
 			return fmt.Errorf("encoding a document: %w", err)

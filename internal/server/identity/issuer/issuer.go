@@ -21,6 +21,8 @@ import (
 const (
 	// Path is the path of the issuer below the server's URL.
 	Path = "/oidc"
+	// CustomPath is the path, below the issuer's URL, of the issuer whose tokens have audiences of the users' choice.
+	CustomPath = "/v2"
 	// Lifetime is the lifetime of a token.
 	Lifetime = 15 * time.Minute
 	// Lead is the time for which a new key is published before it signs. It lets an operator who
@@ -72,6 +74,9 @@ func New(db *store.DB, o Options) *Service {
 
 // URL returns the issuer's URL.
 func (s *Service) URL() string { return s.opts.URL }
+
+// CustomURL returns the URL of the issuer whose tokens have audiences of the users' choice.
+func (s *Service) CustomURL() string { return s.opts.URL + CustomPath }
 
 // CheckClouds returns an error unless cloud providers can trust the issuer, which requires https.
 func (s *Service) CheckClouds() error {

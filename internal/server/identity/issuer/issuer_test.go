@@ -366,6 +366,9 @@ func TestExportAndCheck(t *testing.T) {
 	if err := s.Check(t.Context(), published(dir)); err != nil {
 		t.Errorf("checking the exported documents: %v", err)
 	}
+	if err := s.CheckCustom(t.Context(), published(dir)); err != nil {
+		t.Errorf("checking the exported documents of the second issuer: %v", err)
+	}
 	if err := s.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

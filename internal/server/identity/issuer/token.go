@@ -125,28 +125,37 @@ func (s *Service) draft(sub Subject, audience string, key store.SigningKey, now 
 
 // Sign signs a draft.
 func (s *Service) Sign(ctx context.Context, d Draft) (Token, error) {
-	private, err := s.private(ctx, d.key)
+	text, err := s.sign(ctx, d.key, d.claims)
 	if err != nil {
 		return Token{}, err
 	}
+	return Token{Text: text, ExpiresAt: d.expiry, ID: d.claims.ID, Audience: d.claims.Audience}, nil
+}
+
+// sign returns a token with claims.
+func (s *Service) sign(ctx context.Context, key store.SigningKey, claims any) (string, error) {
+	private, err := s.private(ctx, key)
+	if err != nil {
+		return "", err
+	}
 	signer, err := jose.NewSigner(
-		jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: private, KeyID: d.key.ID}},
+		jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: private, KeyID: key.ID}},
 		new(jose.SignerOptions).WithType("JWT"),
 	)
 	if err != nil {
-		return Token{}, fmt.Errorf("preparing a signature: %w", err)
+		return "", fmt.Errorf("preparing a signature: %w", err)
 	}
-	payload, err := json.Marshal(d.claims)
+	payload, err := json.Marshal(claims)
 	if err != nil {
-		return Token{}, fmt.Errorf("encoding a token: %w", err)
+		return "", fmt.Errorf("encoding a token: %w", err)
 	}
 	signed, err := signer.Sign(payload)
 	if err != nil {
-		return Token{}, fmt.Errorf("signing a token: %w", err)
+		return "", fmt.Errorf("signing a token: %w", err)
 	}
 	text, err := signed.CompactSerialize()
 	if err != nil {
-		return Token{}, fmt.Errorf("encoding a token: %w", err)
+		return "", fmt.Errorf("encoding a token: %w", err)
 	}
-	return Token{Text: text, ExpiresAt: d.expiry, ID: d.claims.ID, Audience: d.claims.Audience}, nil
+	return text, nil
 }

@@ -103,6 +103,7 @@ func generate(b *testing.B, db *store.DB, stacks, deployments int) {
 				runs = 's73d1 s61d2 f60d3 s73d4 s61d5 s60d6 s73d7 s61d8 s60d9 s73d10 s61d11 s60d12 s73d13 s61d14 s60d15 s73d16 s61d17 s60d18 s61d19 s60d20'`,
 			"INSERT INTO collaborators (stack_id, user_id, permission) SELECT stack_id, 'user', 101 FROM estate WHERE resources % 3 = 0",
 			"INSERT INTO stars (user_id, stack_id, created_at) SELECT 'user', stack_id, 0 FROM estate WHERE resources = 7",
+			"ANALYZE", // as servers and autovacuum do
 		} {
 			if _, err := tx.Exec(statement); err != nil {
 				return fmt.Errorf("%w: %s", err, statement)

@@ -26,16 +26,17 @@ func NewSets() *Sets { return &Sets{sets: lru.New[entry](maxSets, maxBytes)} }
 
 // entry caches a deployment's set. The first caller computes the set while other callers wait.
 type entry struct {
-	mu  sync.Mutex
-	set *redact.Set
+	mu    sync.Mutex
+	set   *redact.Set
+	grown int64
 }
 
-// Of returns a deployment's secret set. It calls find if the set is not cached.
-func (m *Sets) Of(ctx context.Context, deploymentID string, find func(context.Context, string) ([]redact.Secret, error)) (*redact.Set, error) {
+// Of returns a deployment's secret set. It calls find if the set is not cached, or has grown since: grown counts that.
+func (m *Sets) Of(ctx context.Context, deploymentID string, grown int64, find func(context.Context, string) ([]redact.Secret, error)) (*redact.Set, error) {
 	k := m.sets.Get(deploymentID)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.set != nil {
+	if k.set != nil && k.grown >= grown {
 		return k.set, nil
 	}
 	secrets, err := find(ctx, deploymentID)
@@ -46,7 +47,7 @@ func (m *Sets) Of(ctx context.Context, deploymentID string, find func(context.Co
 	if err != nil {
 		return nil, fmt.Errorf("masking the secrets of a deployment: %w", err)
 	}
-	k.set = set
+	k.set, k.grown = set, grown
 	m.sets.Resize(deploymentID, k, set.Size())
 	return k.set, nil
 }

@@ -11,7 +11,7 @@ import (
 // TestSetsOfSecretsAreBounded checks that the updates of a deployment share a set, and that the
 // number and size of cached sets are bounded.
 func TestSetsOfSecretsAreBounded(t *testing.T) {
-	made := 0
+	made, grown := 0, int64(0)
 	value := "hunter2-secret"
 	s := NewSets()
 	find := func(context.Context, string) ([]redact.Secret, error) {
@@ -20,7 +20,7 @@ func TestSetsOfSecretsAreBounded(t *testing.T) {
 	}
 	mask := func(deployment int) {
 		t.Helper()
-		set, err := s.Of(t.Context(), fmt.Sprint(deployment), find)
+		set, err := s.Of(t.Context(), fmt.Sprint(deployment), grown, find)
 		if err != nil || set.String(value) != redact.Marker {
 			t.Fatalf("the secret is not masked: %v", err)
 		}
@@ -45,5 +45,11 @@ func TestSetsOfSecretsAreBounded(t *testing.T) {
 	mask(0)
 	if made != 2 {
 		t.Error("a set is kept next to a huge one")
+	}
+	grown, made = 1, 0 // its job has opened an environment
+	mask(0)
+	mask(0)
+	if made != 1 {
+		t.Errorf("%d sets were made for a deployment that has grown once", made)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"workflowagent/internal/words"
 )
 
-// Quota is the limit of what an organization stores in states, events, logs and long texts, unless the organization
+// Quota is the limit of what an organization stores in states, events, logs, policy packs and long texts, unless the organization
 // has its own. A nil quota has no limit.
 //
 // A background measurement counts what is stored, so that the many writers need no counters. The
@@ -156,11 +156,12 @@ func (q *Quota) Measure(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measuring events: %w", err)
 	}
-	err = q.measureEach(ctx, (*store.Tx).UnmeasuredLogs, (*store.Tx).SetLogBytes, func(ctx context.Context, id string) (int64, error) {
-		return q.db.Blobs().Total(ctx, joblog.Blobs(id))
-	})
-	if err != nil {
+	logs := func(ctx context.Context, id string) (int64, error) { return q.db.Blobs().Total(ctx, joblog.Blobs(id)) }
+	if err := q.measureEach(ctx, (*store.Tx).UnmeasuredLogs, (*store.Tx).SetLogBytes, logs); err != nil {
 		return fmt.Errorf("measuring logs: %w", err)
+	}
+	if err := q.measureEach(ctx, (*store.Tx).UnmeasuredEvaluations, (*store.Tx).SetEvaluationBytes, logs); err != nil {
+		return fmt.Errorf("measuring the logs of policy evaluations: %w", err)
 	}
 	return retry.Paced(ctx, func() error {
 		sums, err := store.Read(ctx, q.db, (*store.Tx).MeasureStorage)
@@ -233,7 +234,7 @@ func (q *Quota) measureEach(ctx context.Context,
 
 var (
 	storedBytes = prometheus.NewDesc("workflow_server_organization_stored_bytes",
-		"States, events, logs and long texts that an organization stores.", []string{"organization"}, nil)
+		"States, events, logs, policy packs and long texts that an organization stores.", []string{"organization"}, nil)
 	quotaBytes = prometheus.NewDesc("workflow_server_organization_quota_bytes", "Limit for each organization; 0 means none.", nil, nil)
 	ownQuota   = prometheus.NewDesc("workflow_server_organization_own_quota_bytes",
 		"Limit of an organization with its own quota; 0 means none.", []string{"organization"}, nil)

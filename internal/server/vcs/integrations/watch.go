@@ -237,6 +237,9 @@ func choose(tx *store.Tx, orgID string, t workflow.Triggers) (chosen store.VCSIn
 	return store.VCSIntegration{}, "", false, err
 }
 
+// Covers reports whether a repository of an integration may be used, and returns its name.
+func Covers(i store.VCSIntegration, name string) (string, bool, error) { return covers(i, name) }
+
 // covers reports whether stacks may use a repository of an integration, and returns its name.
 func covers(i store.VCSIntegration, name string) (string, bool, error) {
 	set, err := SettingsOf(i)

@@ -44,46 +44,56 @@ func path(segments ...string) string {
 // call sends body as JSON and decodes the response into out. Like the stock provider, it accepts an
 // empty response and an error that is not JSON.
 func (c *client) call(ctx context.Context, method, path string, body, out any) error {
-	var sent io.Reader
+	var sent []byte
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
+		var err error
+		if sent, err = json.Marshal(body); err != nil {
 			return fmt.Errorf("encoding a request: %w", err)
 		}
-		sent = bytes.NewReader(text)
 	}
-	ref, err := url.Parse(path)
-	if err != nil {
-		return fmt.Errorf("the path %q: %w", path, err)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base.ResolveReference(ref).String(), sent)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	req.Header.Set("Accept", "application/vnd.pulumi+9")
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Pulumi-Source", "provider")
-	req.Header.Set("Authorization", "token "+c.token)
-	res, err := c.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	switch {
-	case err != nil:
-		return fmt.Errorf("reading the response to %s %s: %w", method, path, err)
-	case res.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%s %s: %w: %s", method, path, errGone, message(text))
-	case res.StatusCode >= 300:
-		return fmt.Errorf("%s %s: [%d] %s", method, path, res.StatusCode, message(text))
-	case out == nil || len(bytes.TrimSpace(text)) == 0:
-		return nil
+	text, _, err := c.exchange(ctx, method, path, sent, "application/vnd.pulumi+9")
+	if err != nil || out == nil || len(bytes.TrimSpace(text)) == 0 {
+		return err
 	}
 	if err := json.Unmarshal(text, out); err != nil {
 		return fmt.Errorf("the response to %s %s: %w", method, path, err)
 	}
 	return nil
+}
+
+// exchange sends a request and returns the response.
+func (c *client) exchange(ctx context.Context, method, path string, sent []byte, accept string) ([]byte, http.Header, error) {
+	ref, err := url.Parse(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the path %q: %w", path, err)
+	}
+	var body io.Reader
+	if sent != nil {
+		body = bytes.NewReader(sent)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base.ResolveReference(ref).String(), body)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	req.Header.Set("Accept", accept)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Pulumi-Source", "provider")
+	req.Header.Set("Authorization", "token "+c.token)
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("reading the response to %s %s: %w", method, path, err)
+	case res.StatusCode == http.StatusNotFound:
+		err = fmt.Errorf("%s %s: %w: %s", method, path, errGone, message(text))
+	case res.StatusCode >= 300:
+		err = fmt.Errorf("%s %s: [%d] %s", method, path, res.StatusCode, message(text))
+	}
+	return text, res.Header, err
 }
 
 func message(text []byte) string {

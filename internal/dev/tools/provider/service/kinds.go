@@ -18,16 +18,22 @@ const (
 )
 
 var kinds = map[string]kind{
-	"pulumiservice:index:AgentPool":          agentPool(),
-	"pulumiservice:index:DeploymentSettings": deploymentSettings(),
-	"pulumiservice:index:DeploymentSchedule": schedule("schedules", map[string]string{"scheduleCron": "string", "timestamp": "string", "pulumiOperation": "string"}, rawSchedule),
-	"pulumiservice:index:DriftSchedule":      schedule("drift/schedules", map[string]string{"scheduleCron": "string", "autoRemediate": "boolean"}, driftSchedule),
-	"pulumiservice:index:TtlSchedule":        schedule("ttl/schedules", map[string]string{"timestamp": "string", "deleteAfterDestroy": "boolean"}, ttlSchedule),
-	"pulumiservice:index:Webhook":            webhook(),
-	"pulumiservice:index:OidcIssuer":         oidcIssuer(),
-	"pulumiservice:index:Stack":              stack(),
-	"pulumiservice:index:StackTag":           stackTag(),
-	"pulumiservice:index:AccessToken":        token(map[string]string{"description": "string"}, func(record) string { return path("user", "tokens") }),
+	"pulumiservice:index:AgentPool":                 agentPool(),
+	"pulumiservice:index:DeploymentSettings":        deploymentSettings(),
+	"pulumiservice:index:DeploymentSchedule":        schedule("schedules", map[string]string{"scheduleCron": "string", "timestamp": "string", "pulumiOperation": "string"}, rawSchedule),
+	"pulumiservice:index:DriftSchedule":             schedule("drift/schedules", map[string]string{"scheduleCron": "string", "autoRemediate": "boolean"}, driftSchedule),
+	"pulumiservice:index:TtlSchedule":               schedule("ttl/schedules", map[string]string{"timestamp": "string", "deleteAfterDestroy": "boolean"}, ttlSchedule),
+	"pulumiservice:index:Webhook":                   webhook(),
+	"pulumiservice:index:PolicyPack":                policyPack(),
+	"pulumiservice:index:Environment":               environment(),
+	"pulumiservice:index:EnvironmentTag":            environmentTag(),
+	"pulumiservice:index:EnvironmentVersionTag":     environmentVersionTag(),
+	"pulumiservice:index:TeamEnvironmentPermission": teamEnvironmentPermission(),
+	"pulumiservice:index:PolicyGroup":               policyGroup(),
+	"pulumiservice:index:OidcIssuer":                oidcIssuer(),
+	"pulumiservice:index:Stack":                     stack(),
+	"pulumiservice:index:StackTag":                  stackTag(),
+	"pulumiservice:index:AccessToken":               token(map[string]string{"description": "string"}, func(record) string { return path("user", "tokens") }),
 	"pulumiservice:index:OrgAccessToken": token(
 		map[string]string{"organizationName": "string", "name": "string", "description": "string", "admin": "boolean"},
 		func(r record) string { return path("orgs", r.text("organizationName"), "tokens") },
@@ -182,6 +188,9 @@ func webhook() kind {
 		if r.text("stackName") != "" {
 			return path("stacks", r.text("organizationName"), r.text("projectName"), r.text("stackName"), "hooks")
 		}
+		if r.text("environmentName") != "" {
+			return path("esc", "environments", r.text("organizationName"), r.text("projectName"), r.text("environmentName"), "hooks")
+		}
 		return path("orgs", r.text("organizationName"), "hooks")
 	}
 	names := []string{"organizationName", "projectName", "stackName", "displayName", "payloadUrl", "active", "format", "filters", "groups"}
@@ -190,9 +199,16 @@ func webhook() kind {
 		if secret := in.text("secret"); secret != "" {
 			o["secret"] = secret
 		}
+		if name, ok := in["environmentName"]; ok {
+			o["envName"] = name
+		}
 		if in["filters"] == nil && in["groups"] == nil {
-			o["groups"] = []string{"deployments", "stacks"}
-			if in.text("stackName") == "" {
+			switch {
+			case in.text("stackName") != "":
+				o["groups"] = []string{"deployments", "stacks"}
+			case in.text("environmentName") != "":
+				o["groups"] = []string{"environments"}
+			default:
 				o["groups"] = []string{"deployments", "environments", "stacks"}
 			}
 		}
@@ -200,11 +216,11 @@ func webhook() kind {
 	}
 	return kind{
 		inputs: map[string]string{
-			"organizationName": "string", "projectName": "string", "stackName": "string", "displayName": "string",
+			"organizationName": "string", "projectName": "string", "stackName": "string", "environmentName": "string", "displayName": "string",
 			"payloadUrl": "string", "active": "boolean", "format": "string", "filters": "strings", "groups": "strings", "secret": "string",
 		},
 		required: []string{"organizationName", "displayName", "payloadUrl", "active"},
-		fixed:    []string{"organizationName", "projectName", "stackName"},
+		fixed:    []string{"organizationName", "projectName", "stackName", "environmentName"},
 		outputs:  []string{"name"},
 		create: func(ctx context.Context, c *client, in record) (string, object, error) {
 			var out struct{ Name string }

@@ -182,6 +182,21 @@ func (h *host) Run(ctx context.Context, r *pulumirpc.RunRequest) (*pulumirpc.Run
 	return &pulumirpc.RunResponse{}, nil
 }
 
+// RunPlugin implements the language runtime, for policy packs in Node.js. The SDK finds a pack's version in its working
+// directory.
+func (h *host) RunPlugin(r *pulumirpc.RunPluginRequest, s pulumirpc.LanguageRuntime_RunPluginServer) error {
+	closer, stdout, stderr, err := rpcutil.MakeRunPluginStreams(s, false)
+	if err != nil {
+		return err
+	}
+	dir := r.GetInfo().GetProgramDirectory()
+	args := append([]string{filepath.Join(dir, "node_modules", "@pulumi", "pulumi", "cmd", "run-policy-pack")}, r.GetArgs()...)
+	cmd := exec.CommandContext(s.Context(), "node", append(args, dir)...)
+	// A pack reads its version from the package.json in its working directory.
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, r.GetEnv(), stdout, stderr
+	return errors.Join(cmd.Run(), closer.Close())
+}
+
 // Cancel implements the language runtime.
 func (*host) Cancel(context.Context, *emptypb.Empty) (*emptypb.Empty, error) {
 	return &emptypb.Empty{}, nil

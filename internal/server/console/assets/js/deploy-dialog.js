@@ -75,11 +75,17 @@ async function send(form, submitter) {
     const answer = await fetch(form.action, { method: "POST", body });
     if (answer.redirected) return location.assign(answer.url);
     const refused = formOf(await answer.text());
+    if (answer.status === 401) {
+      // The page that asks for the sign-in keeps what was entered.
+      form.append(element("input", { type: "hidden", name: submitter.name, value: submitter.value }));
+      return form.submit();
+    }
     if (!refused) return location.assign(form.action);
     show(refused);
     dialog.querySelector("[aria-invalid], [role=alert]")?.focus();
   } catch {
-    if (dialog) dialog.querySelector(".outlook span").textContent = "The server cannot be reached. Try again.";
+    const [at, text] = dialog ? [".outlook span", ""] : [".bulk strong", "selected. "];
+    document.querySelector(at).textContent = `${text}The server cannot be reached. Try again.`;
   } finally {
     form.inert = false;
   }

@@ -62,3 +62,23 @@ export function morph(old, wanted) {
     },
   });
 }
+
+// marked returns the parts of a text, with those marked that are one of the words.
+export function marked(text, words) {
+  const lower = text.toLowerCase();
+  if (lower.length !== text.length) return [text];
+  const parts = [];
+  let at = 0;
+  while (at < text.length) {
+    let best = null;
+    for (const word of words) {
+      const i = lower.indexOf(word, at);
+      if (i >= 0 && (!best || i < best.i || (i === best.i && word.length > best.length))) best = { i, length: word.length };
+    }
+    if (!best) break;
+    if (best.i > at) parts.push(text.slice(at, best.i));
+    parts.push(element("mark", { textContent: text.slice(best.i, best.i + best.length) }));
+    at = best.i + best.length;
+  }
+  return [...parts, text.slice(at)];
+}

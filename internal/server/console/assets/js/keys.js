@@ -17,6 +17,7 @@ const help = [
   ["j k", "next and previous row"],
   ["Enter", "open the row"],
   ["x", "select the row"],
+  ["Space", "show the row's panel"],
   ["< >", "previous and next run of the stack"],
   ["?", "this help"],
   ["f", "log: follow the end"],
@@ -95,6 +96,12 @@ document.addEventListener("keydown", (event) => {
     case "x":
       document.activeElement.closest(".row")?.querySelector(".tick")?.click();
       break;
+    case " ": {
+      const panel = document.activeElement.matches(".row .go") && document.activeElement.closest(".row").querySelector("[data-panel]");
+      if (!panel) return;
+      panel.click();
+      break;
+    }
     case "<":
     case ">": {
       const run = document.querySelector(`.obj a[rel=${event.key === "<" ? "prev" : "next"}]`);

@@ -49,7 +49,7 @@ class LivePage extends HTMLElement {
     const query = new URLSearchParams(location.search);
     if (this.dataset.upto) query.set("upto", this.dataset.upto);
     const text = query.toString();
-    return location.pathname + (text && `?${text}`);
+    return (this.dataset.of ?? location.pathname) + (text && `?${text}`);
   }
 
   close() {

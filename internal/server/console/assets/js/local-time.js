@@ -19,7 +19,7 @@ function clock(seconds) {
   return all >= 3600 ? `${Math.floor(all / 3600)}:${rest}` : rest.replace(/^0/, "");
 }
 
-// duration returns seconds in their two largest units, as the server does.
+// duration returns seconds in their two largest units, like the server.
 function duration(seconds) {
   const all = Math.max(0, Math.floor(seconds));
   if (all < 60) return `${all} s`;
@@ -28,7 +28,7 @@ function duration(seconds) {
   return `${Math.floor(all / large)} ${largeName}${rest ? ` ${rest} ${smallName}` : ""}`;
 }
 
-// age returns seconds in one unit, as the server does.
+// age returns seconds in one unit, like the server.
 function age(seconds) {
   const all = Math.max(0, Math.floor(seconds));
   const steps = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [14 * 86400, 86400, "d"], [Infinity, 7 * 86400, "w"]];
@@ -36,7 +36,7 @@ function age(seconds) {
   return `${Math.floor(all / size)} ${name}`;
 }
 
-// soon returns a time in the future, as the server does, but in the zone of the user.
+// soon returns a future time like the server, but in the user's zone.
 function soon(at) {
   const date = new Date(at);
   const day = (t) => Date.parse(new Date(t).toLocaleDateString("en-CA", { timeZone }));
@@ -56,7 +56,7 @@ function tick() {
   if (shown.size > 0 && !document.hidden) timer = setTimeout(tick, soon);
 }
 document.addEventListener("visibilitychange", tick);
-// The server's HTML contains the absolute time, so a morphed element shows it until it is updated.
+// A morphed element shows the server's absolute time until this.
 document.addEventListener("page-changed", tick);
 
 class LocalTime extends HTMLElement {
@@ -74,17 +74,19 @@ class LocalTime extends HTMLElement {
     shown.delete(this);
   }
 
-  // update returns the time until the next update in milliseconds.
+  // update returns the milliseconds until the next update.
   update() {
     const time = this.querySelector("time");
     const at = Date.parse(time?.dateTime ?? "");
     if (Number.isNaN(at)) return 30000;
     const seconds = (at - Date.now()) / 1000;
     const form = this.dataset.form;
-    const local = new Date(at).toLocaleString("en-GB", { timeZone, timeZoneName: "short" });
-    const exact = `${local} (${new Date(at).toISOString().slice(0, 19).replace("T", " ")} UTC)`;
-    const time24 = () => new Date(at).toLocaleTimeString("en-GB", { timeZone, hour: "2-digit", minute: "2-digit" });
-    const forms = { time: time24, since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact, soon: () => soon(at) };
+    const date = new Date(at);
+    const utc = `${date.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    const local = date.toLocaleString("en-GB", { timeZone, timeZoneName: "short" });
+    const exact = local.endsWith("UTC") ? utc : `${local} (${utc})`;
+    const time24 = { timeZone, hour: "2-digit", minute: "2-digit" };
+    const forms = { time: () => date.toLocaleTimeString("en-GB", time24), since: () => clock(-seconds), for: () => duration(-seconds), age: () => age(-seconds), exact: () => exact, soon: () => soon(at) };
     const text = (forms[form] ?? (() => words(seconds)))();
     if (time.textContent !== text) time.textContent = text;
     if (time.title !== exact) time.title = exact;

@@ -307,7 +307,7 @@ class LogView extends HTMLElement {
   paintHead() {
     const s = this.steps.findLast((one) => one.start <= Math.ceil(this.top)) ?? this.steps[0];
     if (!s) return;
-    const from = Math.max(1, Math.ceil(this.top) - s.start + 1);
+    const from = Math.min(s.lines, Math.max(1, Math.ceil(this.top) - s.start + 1));
     const to = Math.min(s.lines, Math.floor(this.top) + this.visible() - s.start - 1);
     this.rows.step(this.head, s, this.open.has(s.number) && s.lines ? `line ${from.toLocaleString("en")} to ${Math.max(from, to).toLocaleString("en")} of ${s.lines.toLocaleString("en")}` : "");
   }

@@ -1,26 +1,29 @@
-// Stars of stacks change at once. The buttons belong to one form, which also works without scripts.
-function show(button, on) {
-  button.setAttribute("aria-pressed", String(on));
-  button.name = on ? "unstar" : "star";
-}
+// Stars of stacks change at once, and Undo follows. Their forms also work without scripts.
+import { element, parse } from "./html.js";
 
 document.addEventListener("submit", async (event) => {
-  const button = event.submitter;
-  if (event.target.id !== "stars" || !button?.classList.contains("starb")) return;
+  const { target, submitter } = event;
+  if (!target.getAttribute("action")?.endsWith("/star")) return;
   event.preventDefault();
-  const on = button.name === "star";
-  const body = new URLSearchParams({ [button.name]: button.value });
-  show(button, on);
+  const body = new FormData(target, submitter);
+  const [[name, value]] = body;
   try {
-    const answer = await fetch(event.target.action, { method: "POST", body, redirect: "manual" });
-    if (answer.type === "opaqueredirect" || answer.ok) return;
+    const page = fetch(target.action, { method: "POST", body: new URLSearchParams(body) });
+    for (const star of document.querySelectorAll(".starb")) {
+      if (star.value !== value) continue;
+      star.ariaPressed = name === "star";
+      star.name = name === "star" ? "unstar" : "star";
+    }
+    const answer = await page;
+    if (answer.ok) {
+      const now = parse(await answer.text());
+      for (const id of ["said", "starred"]) document.getElementById(id).replaceChildren(...now.getElementById(id).children);
+      if (!submitter.isConnected) document.querySelector("#said button")?.focus();
+      return;
+    }
   } catch {
     // The page of the form says what is wrong.
   }
-  show(button, !on);
-  const field = document.createElement("input");
-  field.type = "hidden";
-  [field.name, field.value] = [button.name, button.value];
-  event.target.append(field);
-  event.target.submit();
+  target.append(element("input", { type: "hidden", name, value }));
+  target.submit();
 });

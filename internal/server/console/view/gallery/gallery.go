@@ -28,6 +28,13 @@ func Pages() map[string]view.Page {
 				Tabs: tabs("Overview", "Changes", "Resources", "Runs", "Drift", "Git", "Schedules", "Webhooks", "Settings"),
 			},
 		},
+		"review": {
+			Title: "web/prod-eu #129", Section: "deployments", Body: view.ReviewPage(review()),
+			Object: &view.Object{
+				Mark: view.MarkApproval, Project: "web", Name: "prod-eu", Number: "#129", Href: "#", Badges: view.Badge("warn", view.MarkWord(view.MarkApproval)), Actions: reviewActions(), Facts: reviewFacts(), Label: "Page",
+				Tabs: []view.Tab{{Text: "Review", Href: "#", Current: true}, {Text: "Log", Href: "#"}, {Text: "Settings used", Href: "#"}},
+			},
+		},
 		"form": {Title: "Settings", Section: "settings", Body: form(), Bar: &view.Bar{Title: "Settings", Count: "acme"}},
 		"gate": {Title: "Sign in", Layout: view.Gate, Body: gate()},
 	}
@@ -42,7 +49,20 @@ func tabs(texts ...string) []view.Tab {
 	return out
 }
 
+// review returns a preview that waits for approval.
+func review() view.Review {
+	return view.Review{
+		Plan: view.Plan{Delete: 1, Replace: 2, Update: 6, Create: 3, Same: 199}, Unsafe: unsafeChanges(), Safe: safeChanges(), SideBySide: "#",
+		Decision: view.Decision{
+			Action: "/", Needed: 1,
+			Rules: "Members of web-owners can approve. Chen Wei cannot approve an own update. The state has not changed since the preview.",
+		},
+		Cards: reviewCards(),
+	}
+}
+
 // marks are the marks of all states.
 var marks = []string{
 	view.MarkFailed, view.MarkOK, view.MarkRunning, view.MarkDrift, view.MarkWarn, view.MarkQueued, view.MarkNever, view.MarkCancelled, view.MarkPaused, view.MarkSkipped,
+	view.MarkApproval,
 }

@@ -102,6 +102,15 @@ func (c *client) Refs(ctx context.Context, repo vcs.RepoID, prefixes []string) (
 	return c.refs.List(ctx, address, c.credential, prefixes)
 }
 
+// ReadFiles implements [vcs.Reader].
+func (c *client) ReadFiles(ctx context.Context, repo vcs.RepoID, commit, folder string, wanted func(path string) bool) ([]vcs.File, error) {
+	address, err := c.address(repo.Name)
+	if err != nil {
+		return nil, err
+	}
+	return c.refs.Files(ctx, address, c.credential, commit, folder, wanted)
+}
+
 // Changed implements [vcs.Repository]. The git protocol has no such request, so the files are
 // unknown unless the sender of a delivery lists them.
 func (*client) Changed(context.Context, vcs.RepoID, vcs.Change) (files []string, complete bool, err error) {

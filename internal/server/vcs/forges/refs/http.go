@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/outbound"
 	"workflowagent/internal/server/vcs"
 	"workflowagent/internal/server/vcs/forges/rest"
@@ -21,7 +22,7 @@ const (
 	resultType        = "application/x-git-upload-pack-result"
 )
 
-func (c *Client) overHTTP(ctx context.Context, repo *workflow.Repository, credential vcs.Credential, prefixes []string) ([]vcs.Ref, error) {
+func (c *Client) overHTTP(ctx context.Context, repo *workflow.Repository, credential vcs.Credential, prefixes []string, talk talk) error {
 	header := map[string]string{"Git-Protocol": "version=2", "User-Agent": "git/2 (workflow-server)"}
 	if credential.Password != "" {
 		login := credential.UserName + ":" + credential.Password
@@ -30,36 +31,35 @@ func (c *Client) overHTTP(ctx context.Context, repo *workflow.Repository, creden
 	base := strings.TrimSuffix(repo.String(), "/")
 	answer, err := c.call(ctx, "GET", base+advertisementPath, header, nil, advertisementType)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// A renamed repository redirects the first request, and may not accept the second one at its
 	// old address.
 	base, ok := strings.CutSuffix(answer.URL, advertisementPath)
 	if !ok {
-		return nil, errors.New("the server redirected the request to an address of another form")
+		return errors.New("the server redirected the request to an address of another form")
 	}
 	r := newReader(bytes.NewReader(answer.Body))
 	if bytes.HasPrefix(answer.Body, []byte("001e# service=git-upload-pack\n")) {
 		for _, want := range []packet{data, flush} {
 			if _, kind, err := r.next(); err != nil || kind != want {
-				return nil, errors.New("the server sent an invalid advertisement")
+				return errors.New("the server sent an invalid advertisement")
 			}
 		}
 	}
 	a, err := readAdvertisement(r, prefixes)
-	if err != nil || !a.version2 {
-		return a.refs, err
-	}
-	request, err := a.request(prefixes)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	header["Content-Type"] = requestType
 	header["Accept"] = resultType
-	if answer, err = c.call(ctx, "POST", base+"/git-upload-pack", header, request, resultType); err != nil {
-		return nil, err
-	}
-	return readRefs(newReader(bytes.NewReader(answer.Body)), prefixes)
+	return talk(a, func(request []byte) (*reader, error) {
+		answer, err := c.call(ctx, "POST", base+"/git-upload-pack", header, request, resultType)
+		if errors.Is(err, outbound.ErrTooLarge) {
+			err = fault.Wrap(fault.KindTooLarge, err, "the commit is too large to be read")
+		}
+		return newReader(bytes.NewReader(answer.Body)), err
+	})
 }
 
 func (c *Client) call(ctx context.Context, method, url string, header map[string]string, body []byte, contentType string) (outbound.Answer, error) {

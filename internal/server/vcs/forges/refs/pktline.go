@@ -7,6 +7,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"workflowagent/internal/server/fault"
 )
 
 // maxLine is the maximum length of a packet, including its four digits of length.
@@ -58,7 +60,7 @@ func (r *reader) next() (text string, kind packet, err error) {
 
 func (r *reader) read(into []byte) error {
 	if r.left -= len(into); r.left < 0 {
-		return fmt.Errorf("the server's response has more than %d bytes", maxBytes)
+		return fault.New(fault.KindTooLarge, "the server's response has more than %d bytes", maxBytes)
 	}
 	if _, err := io.ReadFull(r.from, into); errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errTruncated

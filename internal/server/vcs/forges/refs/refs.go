@@ -47,10 +47,6 @@ type Client struct {
 // order of the server. An empty repository has no refs. It speaks protocol version 2, in which the
 // server sends only these refs, and the original version with servers that know no other.
 func (c *Client) List(ctx context.Context, address string, credential vcs.Credential, prefixes []string) ([]vcs.Ref, error) {
-	repo, err := workflow.ParseRepository(address)
-	if err != nil {
-		return nil, fmt.Errorf("parsing the repository's address: %w", err)
-	}
 	for _, prefix := range prefixes {
 		if strings.ContainsAny(prefix, "\n\x00") || len(prefix) > maxLine/2 {
 			return nil, errors.New("listing refs: a prefix is not the beginning of a ref")
@@ -59,15 +55,56 @@ func (c *Client) List(ctx context.Context, address string, credential vcs.Creden
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
 	var found []vcs.Ref
-	switch {
-	case repo.Scheme == "ssh":
-		found, err = c.overSSH(ctx, repo, credential, prefixes)
-	case c.Peer == nil:
-		err = errors.New("the integration has no such server")
-	default:
-		found, err = c.overHTTP(ctx, repo, credential, prefixes)
+	err := c.talk(ctx, address, credential, prefixes, listInto(&found, prefixes))
+	return found, fault.While(err, "listing the refs of %s", nameOf(address))
+}
+
+func listInto(found *[]vcs.Ref, prefixes []string) talk {
+	return func(a advertisement, ask ask) error {
+		if !a.version2 {
+			*found = a.refs
+			return nil
+		}
+		request, err := a.request(prefixes)
+		if err != nil {
+			return err
+		}
+		r, err := ask(request)
+		if err == nil {
+			*found, err = readRefs(r, prefixes)
+		}
+		return err
 	}
-	return found, fault.While(err, "listing the refs of %s", repo.Name())
+}
+
+// ask sends a request to the server, and returns the reader of its response. talk is what a client says after the server's
+// advertisement.
+type (
+	ask  = func(request []byte) (*reader, error)
+	talk = func(a advertisement, ask ask) error
+)
+
+func (c *Client) talk(ctx context.Context, address string, credential vcs.Credential, prefixes []string, talk talk) error {
+	repo, err := workflow.ParseRepository(address)
+	switch {
+	case err != nil:
+		return fmt.Errorf("parsing the repository's address: %w", err)
+	case repo.Scheme == "ssh":
+		return c.overSSH(ctx, repo, credential, prefixes, talk)
+	case c.Peer == nil:
+		return errors.New("the integration has no such server")
+	default:
+		return c.overHTTP(ctx, repo, credential, prefixes, talk)
+	}
+}
+
+// nameOf returns the name of a repository for errors, without what else an address can contain.
+func nameOf(address string) string {
+	repo, err := workflow.ParseRepository(address)
+	if err != nil {
+		return "a repository"
+	}
+	return repo.Name()
 }
 
 // Find returns the commit of a full ref, or an error that wraps [vcs.ErrNotFound].
@@ -87,6 +124,8 @@ func (c *Client) Find(ctx context.Context, address string, credential vcs.Creden
 type advertisement struct {
 	version2     bool
 	listsRefs    bool      // of version 2
+	fetches      bool      // of version 2
+	filters      bool      // of version 2: it can leave out objects
 	objectFormat string    // of version 2, or ""
 	refs         []vcs.Ref // of the original version
 }
@@ -113,6 +152,9 @@ func readAdvertisement(r *reader, prefixes []string) (advertisement, error) {
 		case first && text == "version 1": // the original version follows
 		case a.version2 && (text == "ls-refs" || strings.HasPrefix(text, "ls-refs=")):
 			a.listsRefs = true
+		case a.version2 && (text == "fetch" || strings.HasPrefix(text, "fetch=")):
+			a.fetches = true
+			a.filters = slices.Contains(strings.Fields(strings.TrimPrefix(text, "fetch=")), "filter")
 		case a.version2:
 			if format, ok := strings.CutPrefix(text, "object-format="); ok {
 				a.objectFormat = format
@@ -141,22 +183,30 @@ func (a advertisement) request(prefixes []string) ([]byte, error) {
 	if !a.listsRefs {
 		return nil, errors.New("the server does not list refs")
 	}
-	var w writer
-	w.line("command=ls-refs")
-	w.line(agent)
-	if a.objectFormat != "" {
-		if a.objectFormat != "sha1" && a.objectFormat != "sha256" {
-			return nil, errors.New("the server uses an unknown format of objects")
-		}
-		w.line("object-format=" + a.objectFormat)
+	w, err := a.command("ls-refs")
+	if err != nil {
+		return nil, err
 	}
-	w.delimiter()
 	w.line("peel")
 	for _, prefix := range prefixes {
 		w.line("ref-prefix " + prefix)
 	}
 	w.flush()
 	return w.Bytes(), nil
+}
+
+// command returns the beginning of a message of version 2.
+func (a advertisement) command(name string) (w writer, err error) {
+	w.line("command=" + name)
+	w.line(agent)
+	if a.objectFormat != "" {
+		if a.objectFormat != "sha1" && a.objectFormat != "sha256" {
+			return w, errors.New("the server uses an unknown format of objects")
+		}
+		w.line("object-format=" + a.objectFormat)
+	}
+	w.delimiter()
+	return w, nil
 }
 
 // readRefs reads the response to [advertisement.request].

@@ -229,7 +229,17 @@ func TestConversation(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		got, err := converse(newReader(stdout), stdin, []string{"refs/"})
+		var got []vcs.Ref
+		err = converse(newReader(stdout), stdin, []string{"refs/"}, func(a advertisement, ask ask) error {
+			if err := listInto(&got, []string{"refs/"})(a, ask); err != nil || !a.version2 {
+				return err
+			}
+			files, err := readFiles(t.Context(), a, ask, want[0].Commit, "", func(path string) bool { return path == "b" })
+			if err != nil || len(files) != 1 || files[0].Content != "2" {
+				t.Errorf("%q: the files are %v, %v", protocol, files, err)
+			}
+			return err
+		})
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%q: %v\n%s", protocol, err, diff)
 		}

@@ -24,87 +24,81 @@ import (
 	"workflowagent/internal/workflow"
 )
 
-func (c *Client) overSSH(ctx context.Context, repo *workflow.Repository, credential vcs.Credential, prefixes []string) ([]vcs.Ref, error) {
+func (c *Client) overSSH(ctx context.Context, repo *workflow.Repository, credential vcs.Credential, prefixes []string, talk talk) error {
 	address := repo.Host
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		address = net.JoinHostPort(strings.Trim(address, "[]"), "22")
 	}
 	config, err := c.config(repo, credential, address)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	conn, err := outbound.Dial(ctx, address, c.Reach)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// Closing the connection ends every wait below.
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	defer conn.Close()
-	found, err := listOn(conn, address, config, repo.Path(), prefixes)
+	err = talkOn(conn, address, config, repo.Path(), prefixes, talk)
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("%s did not respond within %s: %w", repo.Host, maxTime, context.Cause(ctx))
+		return fmt.Errorf("%s did not respond in time: %w", repo.Host, context.Cause(ctx))
 	}
-	return found, err
+	return err
 }
 
-func listOn(conn net.Conn, address string, config *ssh.ClientConfig, path string, prefixes []string) ([]vcs.Ref, error) {
+func talkOn(conn net.Conn, address string, config *ssh.ClientConfig, path string, prefixes []string, talk talk) error {
 	connection, channels, requests, err := ssh.NewClientConn(conn, address, config)
 	if err != nil {
-		return nil, explain(err)
+		return explain(err)
 	}
 	client := ssh.NewClient(connection, channels, requests)
 	defer func() { _ = client.Close() }() // also closes the session
 	session, err := client.NewSession()
 	if err != nil {
-		return nil, fmt.Errorf("the ssh server opened no session: %w", err)
+		return fmt.Errorf("the ssh server opened no session: %w", err)
 	}
 	// Servers ignore the variable if they do not accept it, and then speak the original version.
 	if err := session.Setenv("GIT_PROTOCOL", "version=2"); err != nil && !isRefusal(err) {
-		return nil, err
+		return err
 	}
 	stdin, err := session.StdinPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	stdout, err := session.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := session.Start("git-upload-pack " + quote(path)); err != nil {
-		return nil, fmt.Errorf("the ssh server does not run git-upload-pack: %w", err)
+		return fmt.Errorf("the ssh server does not run git-upload-pack: %w", err)
 	}
-	return converse(newReader(stdout), stdin, prefixes)
+	return converse(newReader(stdout), stdin, prefixes, talk)
 }
 
 // isRefusal reports whether a server refused to set a variable. The library has no type for it.
 func isRefusal(err error) bool { return err.Error() == "ssh: setenv failed" }
 
-func converse(r *reader, w io.Writer, prefixes []string) ([]vcs.Ref, error) {
+func converse(r *reader, w io.Writer, prefixes []string, talk talk) error {
 	a, err := readAdvertisement(r, prefixes)
 	if errors.Is(err, errTruncated) {
 		// The server reports the cause on stderr, in words of its own.
-		return nil, fmt.Errorf("the server sent no refs: %w", vcs.ErrNotFound)
+		return fmt.Errorf("the server sent no refs: %w", vcs.ErrNotFound)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found := a.refs
-	if a.version2 {
-		request, err := a.request(prefixes)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(request); err != nil {
-			return nil, err
-		}
-		if found, err = readRefs(r, prefixes); err != nil {
-			return nil, err
-		}
+	err = talk(a, func(request []byte) (*reader, error) {
+		_, err := w.Write(request)
+		return r, err
+	})
+	if err != nil {
+		return err
 	}
-	// An empty request ends the conversation. Its failure cannot change the list.
+	// An empty request ends the conversation. Its failure cannot change what was read.
 	_, _ = io.WriteString(w, "0000")
-	return found, nil
+	return nil
 }
 
 // quote quotes an argument of the command that the server's shell parses.

@@ -124,7 +124,7 @@ func privateKey(t *testing.T) string {
 }
 
 func TestConverseWithSilentServer(t *testing.T) {
-	if _, err := converse(newReader(strings.NewReader("")), new(strings.Builder), nil); !errors.Is(err, vcs.ErrNotFound) {
+	if err := converse(newReader(strings.NewReader("")), new(strings.Builder), nil, listInto(new([]vcs.Ref), nil)); !errors.Is(err, vcs.ErrNotFound) {
 		t.Errorf("%v", err)
 	}
 }

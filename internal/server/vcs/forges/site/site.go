@@ -35,6 +35,7 @@ type Complete interface {
 	vcs.Reporter
 	vcs.Commenter
 	vcs.Hooker
+	vcs.Reader
 }
 
 // Address returns the address that an integration has set, without its final slash, or another.
@@ -93,6 +94,15 @@ func (s *Site) Refs(ctx context.Context, repo vcs.RepoID, prefixes []string) ([]
 		return nil, err
 	}
 	return s.git.List(ctx, address, credential, prefixes)
+}
+
+// ReadFiles implements [vcs.Reader].
+func (s *Site) ReadFiles(ctx context.Context, repo vcs.RepoID, commit, folder string, wanted func(path string) bool) ([]vcs.File, error) {
+	address, credential, err := s.clone(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	return s.git.Files(ctx, address, credential, commit, folder, wanted)
 }
 
 func (s *Site) clone(ctx context.Context, repo vcs.RepoID) (string, vcs.Credential, error) {

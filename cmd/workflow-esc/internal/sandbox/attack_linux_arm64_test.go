@@ -1,0 +1,3 @@
+package sandbox
+
+func addHere(map[string]attack) {}
