@@ -149,7 +149,9 @@ func (tx *Tx) FreePages(limit int) (int64, error) {
 		}
 	}
 	const incremental = 2
-	n := min(int64(limit), values[2]-values[1]/sparePages)
+	pages, free := values[1], values[2]
+	// Each returned page is one of pages, too. So as many are returned with a low limit as with a high one.
+	n := min(int64(limit), (sparePages*free-pages)/(sparePages-1))
 	if values[0] != incremental || n <= 0 {
 		return 0, nil
 	}
