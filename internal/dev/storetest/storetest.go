@@ -18,8 +18,8 @@ import (
 
 	_ "github.com/jackc/pgx/v5/stdlib" // for the admin connection that creates databases
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 
+	"workflowagent/internal/dev/lab/memdir"
 	"workflowagent/internal/dev/lab/postgres"
 	"workflowagent/internal/server/store"
 )
@@ -93,7 +93,7 @@ func sqliteAt(t testing.TB, clock store.Clock) *store.DB {
 // migratedFile returns an SQLite database with the tables of the server, but without rows. Tests
 // copy it, because a migration takes longer than most tests.
 var migratedFile = sync.OnceValues(func() ([]byte, error) {
-	dir, err := os.MkdirTemp("", "storetest-")
+	dir, err := os.MkdirTemp(memdir.Parent(), "storetest-")
 	if err != nil {
 		return nil, err
 	}
@@ -117,12 +117,11 @@ func migrate(dsn, blobs string) error {
 // tests mostly wait for disk syncs.
 func tempDir(t testing.TB) string {
 	t.Helper()
-	const memory, enough = "/dev/shm", 2 << 30
-	var fs unix.Statfs_t
-	if unix.Statfs(memory, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < enough {
+	parent := memdir.Parent()
+	if parent == "" {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp(memory, "storetest-")
+	dir, err := os.MkdirTemp(parent, "storetest-")
 	if err != nil {
 		return t.TempDir()
 	}
@@ -253,7 +252,7 @@ func (s *server) start() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	s.dsn, s.halt, s.err = postgres.Start(ctx, s.dir)
+	s.dsn, s.halt, s.err = postgres.StartInMemory(ctx, s.dir)
 }
 
 func (s *server) stop() {

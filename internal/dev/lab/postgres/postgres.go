@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"workflowagent/internal/dev/lab/child"
+	"workflowagent/internal/dev/lab/memdir"
 )
 
 const (
@@ -52,7 +53,17 @@ func Available() (reason string, ok bool) {
 // If this process is root, a temporary directory holds the data instead, because the server's OS
 // account might have no access to dir.
 func Start(ctx context.Context, dir string, settings ...string) (dsn string, stop func(), err error) {
-	p := &server{dir: dir, password: rand.Text()}
+	return begin(ctx, &server{dir: dir, password: rand.Text()}, settings)
+}
+
+// StartInMemory is like [Start], but the data is in memory if enough memory is free. Each database of a test has
+// hundreds of files, whose creation and removal on a disk takes most of the processor time of a short test.
+func StartInMemory(ctx context.Context, dir string, settings ...string) (dsn string, stop func(), err error) {
+	// The write-ahead log, which otherwise grows up to 1 GB, takes memory, too.
+	return begin(ctx, &server{dir: dir, password: rand.Text(), memory: memdir.Parent()}, append([]string{"max_wal_size=256MB"}, settings...))
+}
+
+func begin(ctx context.Context, p *server, settings []string) (dsn string, stop func(), err error) {
 	if err := p.start(ctx, settings); err != nil {
 		p.stop()
 		return "", nil, fmt.Errorf("starting PostgreSQL: %w", err)
@@ -86,6 +97,7 @@ func Dump(ctx context.Context, dsn string) ([]byte, error) {
 
 type server struct {
 	dir      string
+	memory   string // directory in memory for the data, or ""
 	data     string
 	password string
 	port     int
@@ -115,7 +127,10 @@ func (p *server) start(ctx context.Context, settings []string) error {
 		return err
 	}
 	parent := p.dir
-	if p.account != nil {
+	switch {
+	case p.memory != "":
+		parent = p.memory
+	case p.account != nil:
 		parent = os.TempDir()
 	}
 	if p.data, err = os.MkdirTemp(parent, "postgres-"); err != nil {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,12 +12,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func TestStart(t *testing.T) {
+func TestStart(t *testing.T) { testStart(t, Start) }
+
+func TestStartInMemory(t *testing.T) { testStart(t, StartInMemory) }
+
+func testStart(t *testing.T, start func(ctx context.Context, dir string, settings ...string) (string, func(), error)) {
+	t.Helper()
 	t.Parallel()
 	if reason, ok := Available(); !ok {
 		t.Skip(reason)
 	}
-	dsn, stop, err := Start(t.Context(), t.TempDir(), "application_name=tried")
+	dsn, stop, err := start(t.Context(), t.TempDir(), "application_name=tried")
 	must.OK(t, err)
 	defer stop()
 	conn := must.Get(pgx.Connect(t.Context(), dsn))(t)

@@ -105,7 +105,7 @@ func (s *suite) withPostgres(ctx context.Context, test func(env []string) error)
 	if err != nil {
 		return err
 	}
-	dsn, stop, err := postgres.Start(ctx, dir)
+	dsn, stop, err := postgres.StartInMemory(ctx, dir)
 	if err != nil {
 		return err
 	}
