@@ -68,8 +68,9 @@ func TestWaitingLogRequestsEndAtOnce(t *testing.T) {
 		setup.status(workflow.StepRunning)
 		setup.say("first")
 		var page logPage
+		const limit = 120 * time.Millisecond
 		shortest := time.Hour
-		for range 5 {
+		for n := 0; n < 30 && shortest > limit; n++ { // a busy machine needs more than one
 			l.do("GET", path+"/"+id+"/logs?wait=0&continuationToken="+url.QueryEscape(page.NextToken), nil).want(200, &page)
 			token := page.NextToken
 			read := make(chan time.Time, 1)
@@ -83,7 +84,7 @@ func TestWaitingLogRequestsEndAtOnce(t *testing.T) {
 			shortest = min(shortest, (<-read).Sub(said))
 		}
 		l.end(jc, workflow.StatusSucceeded)
-		if limit := 120 * time.Millisecond; shortest > limit {
+		if shortest > limit {
 			t.Errorf("a line reached a waiting reader after %s, want at most %s", shortest, limit)
 		}
 	})

@@ -171,11 +171,11 @@ func TestPostToHostileReceivers(t *testing.T) {
 			handler(w, r)
 		}))
 		// The deadline of the caller stands for that of Post, which is longer.
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		began := time.Now()
 		a, err := (&Client{Reach: Reach{Internal: thisMachine}}).Post(ctx, s.URL, nil, []byte("{}"))
 		cancel()
-		if took := time.Since(began); took > 5*time.Second || a.Status != want[name] || (err == nil) != (want[name] > 0) || len(a.Body) > maxAnswer {
+		if took := time.Since(began); took > 30*time.Second || a.Status != want[name] || (err == nil) != (want[name] > 0) || len(a.Body) > maxAnswer {
 			t.Errorf("%s: status %d with %d bytes and error %v after %v, want status %d", name, a.Status, len(a.Body), err, took, want[name])
 		}
 		s.CloseClientConnections()

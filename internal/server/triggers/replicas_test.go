@@ -77,7 +77,7 @@ func TestManyDue(t *testing.T) {
 		p95 := waits[len(waits)*95/100]
 		t.Logf("%d schedules fired in %s (%.0f per second); another writer's p95 %s, maximum %s, %d writes",
 			n, took.Round(time.Millisecond), float64(n)/took.Seconds(), p95, waits[len(waits)-1], len(waits))
-		if p95 > 2*time.Second {
+		if p95 > 10*time.Second {
 			t.Errorf("another writer waited %s", p95)
 		}
 		due, err := store.Read(t.Context(), db, func(tx *store.Tx) ([]store.ScheduleRef, error) { return tx.DueSchedules(tx.Now(), 1) })

@@ -309,7 +309,7 @@ func TestBurst(t *testing.T) {
 	if grown > 8<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-	if took[190] > time.Second {
+	if took[190] > 5*time.Second {
 		t.Errorf("writes took p50 %v, p95 %v", took[100], took[190])
 	}
 }

@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -14,12 +15,13 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"workflowagent/internal/dev/e2e/harness"
+	"workflowagent/internal/dev/lab/child"
 	"workflowagent/internal/dev/must"
 )
 
 // TestClientsJournalsHaveGaps creates 300 resources with secrets at once. The CLI numbers a journal
 // entry before it encrypts the entry's secrets, so a batch can lack entries that a later batch
-// contains. A slow encryption ensures that some do.
+// contains. Encryptions that wait for later batches ensure that some do.
 func TestClientsJournalsHaveGaps(t *testing.T) {
 	const resources = 300
 	w := harness.StartSite(t, "")
@@ -27,9 +29,14 @@ func TestClientsJournalsHaveGaps(t *testing.T) {
 	r.eachBatch = true
 	var encryptions atomic.Int32
 	r.before = func(req *http.Request) {
-		if strings.HasSuffix(req.URL.Path, "encrypt") && encryptions.Add(1)%20 == 0 {
-			time.Sleep(100 * time.Millisecond) // twice the period of batches
+		if !strings.HasSuffix(req.URL.Path, "encrypt") || encryptions.Add(1)%20 != 0 {
+			return
 		}
+		// The first batch can be of entries with lower numbers. At the end of the update, no batches follow.
+		ctx, cancel := context.WithTimeout(req.Context(), 2*time.Second)
+		defer cancel()
+		before := r.batches.Load()
+		_ = child.Poll(ctx, 5*time.Millisecond, func() (bool, error) { return r.batches.Load() >= before+3, nil })
 	}
 	dir := t.TempDir()
 	harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte(secretProgram(resources)), 0o600)

@@ -119,7 +119,7 @@ func TestClientsOfAnIssuer(t *testing.T) {
 	s := w.NewStack(ctx, t, "box", "dev", "", nil)
 	began, end := filepath.Join(w.Dir, "began"), filepath.Join(w.Dir, "end")
 	d := s.Deploy(ctx, t, "update", repo.URL, "touch "+began+"; until [ -e "+end+" ]; do sleep 0.1; done; echo the wait is over")
-	waiting, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	waiting, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	exists := func() (bool, error) { _, err := os.Stat(began); return err == nil, nil }
 	if err := harness.Until(waiting, exists); err != nil {
@@ -160,9 +160,9 @@ func TestClientsOfAnIssuer(t *testing.T) {
 // problem if want is "".
 func shows(t *testing.T, page, want string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	client := &http.Client{Timeout: 5 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	var report struct {
 		Problems []string `json:"problems"`
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
@@ -60,7 +59,7 @@ func TestClientsOfTheHealthPort(t *testing.T) {
 	}
 
 	// Without its server, the agent reports that it cannot accept jobs.
-	must.OK(t, w.Server.Process.Stop(syscall.SIGKILL, 10*time.Second))
+	must.OK(t, w.Server.Process.Stop(syscall.SIGKILL, harness.Patience))
 	become("unreadiness", func() bool {
 		code, body := ask(http.MethodGet, "/readyz", "")
 		return code == 503 && strings.Contains(body, "server")

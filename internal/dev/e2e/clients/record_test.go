@@ -18,8 +18,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
@@ -38,6 +38,8 @@ type recorder struct {
 	before    func(*http.Request) // called with each request, or nil
 	eachBatch bool                // export the state after each batch
 
+	batches atomic.Int32 // received
+
 	mu       sync.Mutex
 	journals map[string]*recording // by the update's path
 	order    []*recording
@@ -49,7 +51,8 @@ type recording struct {
 	base        []byte            // exported before the update
 	entries     []json.RawMessage // acknowledged by the server
 	batches     []batchEnd
-	state       []byte // exported after the update
+	state       []byte      // exported after the update
+	killed      atomic.Bool // the client is killed, so a request can be incomplete, or arrive after the update's end
 }
 
 // batchEnd describes a recording after one of its batches.
@@ -82,6 +85,7 @@ func (r *recorder) serve(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if m := entriesPath.FindStringSubmatch(req.URL.Path); m != nil {
+		r.batches.Add(1)
 		r.record(w, req, m[1])
 		return
 	}
@@ -115,9 +119,13 @@ func (r *recorder) begin(w http.ResponseWriter, req *http.Request, stack string)
 func (r *recorder) record(w http.ResponseWriter, req *http.Request, update string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	j := r.journals[update]
 	body, err := io.ReadAll(req.Body)
 	if err != nil {
-		r.t.Errorf("reading entries of %s: %v", update, err)
+		if j == nil || !j.killed.Load() {
+			r.t.Errorf("reading entries of %s: %v", update, err)
+		}
+		return
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	answer := httptest.NewRecorder()
@@ -125,10 +133,11 @@ func (r *recorder) record(w http.ResponseWriter, req *http.Request, update strin
 	r.proxy.ServeHTTP(answer, req)
 	var batch struct{ Entries []json.RawMessage }
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	if err := json.NewDecoder(plain(req)).Decode(&batch); err != nil || r.journals[update] == nil || answer.Code != http.StatusNoContent {
-		r.t.Errorf("the server answers entries of %s with %d %s (%v)", update, answer.Code, answer.Body, err)
+	if err := json.NewDecoder(plain(req)).Decode(&batch); err != nil || j == nil || answer.Code != http.StatusNoContent {
+		if j == nil || !j.killed.Load() {
+			r.t.Errorf("the server answers entries of %s with %d %s (%v)", update, answer.Code, answer.Body, err)
+		}
 	} else {
-		j := r.journals[update]
 		j.entries = append(j.entries, batch.Entries...)
 		end := batchEnd{entries: len(j.entries)}
 		if r.eachBatch {
@@ -312,7 +321,7 @@ func (r *recorder) kill(t *testing.T, dir, program string, pulumi func(...string
 	harness.Write(t, filepath.Join(dir, "Pulumi.yaml"), []byte(yamlProgram(program+slow)), 0o600)
 	victim := pulumi("up", "--yes", "--skip-preview")
 	must.OK(t, victim.Start())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	if err := harness.Until(ctx, func() (bool, error) {
 		_, err := os.Stat(started)
@@ -320,6 +329,9 @@ func (r *recorder) kill(t *testing.T, dir, program string, pulumi func(...string
 	}); err != nil {
 		t.Errorf("waiting for the update to begin: %v", err)
 	}
+	r.mu.Lock()
+	r.order[len(r.order)-1].killed.Store(true)
+	r.mu.Unlock()
 	must.OK(t, victim.Process.Kill())
 	_ = victim.Wait() // it was killed
 	if out, err := pulumi("cancel", "--yes").CombinedOutput(); err != nil {

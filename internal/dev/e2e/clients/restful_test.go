@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"workflowagent/internal/dev/e2e/harness"
 	"workflowagent/internal/dev/lab"
@@ -23,7 +22,7 @@ import (
 // TestRestfulInfrastructure creates, changes and deletes a site with the example service.
 func TestRestfulInfrastructure(t *testing.T) {
 	w := harness.StartSite(t, "")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*harness.Patience)
 	defer cancel()
 	must.Get(w.StartAgent(ctx, "process", nil))(t)
 	root := must.Get(lab.Root())(t)

@@ -59,7 +59,7 @@ func (w *stockWorld) startAgent() {
 // waitFor waits until ok, called under the server's lock, returns true.
 func (w *stockWorld) waitFor(what string, j *stockJob, ok func() bool) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), harness.Patience)
 	defer cancel()
 	err := harness.Until(ctx, func() (done bool, err error) {
 		w.server.look(func() { done = ok() })
@@ -156,7 +156,7 @@ func stockServerRuns(t *testing.T, w *stockWorld) {
 		theSame(t, j, 1, "before", "error: Break exited with code 3")
 	})
 	t.Run("times out", func(t *testing.T) {
-		j := w.server.add(w.image, step("Slow", "echo begun; sleep 300", "timeout", "2s"))
+		j := w.server.add(w.image, step("Slow", "echo begun; sleep 300", "timeout", "8s"))
 		w.finish(j, "failed")
 		if log := strings.Join(j.lines[1], "\n"); !strings.Contains(log, "begun") || !strings.Contains(log, "timeout") {
 			t.Errorf("log: %s", log)
@@ -261,7 +261,7 @@ func counted(n int) []string {
 
 func (w *stockWorld) kill() {
 	w.t.Helper()
-	if err := w.agent.Process.Stop(syscall.SIGKILL, 10*time.Second); err != nil {
+	if err := w.agent.Process.Stop(syscall.SIGKILL, harness.Patience); err != nil {
 		w.t.Logf("killing the agent: %v", err)
 	}
 }

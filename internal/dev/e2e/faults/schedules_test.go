@@ -30,14 +30,17 @@ func TestSchedulesSurviveKills(t *testing.T) {
 		must.OK(t, s.Call(ctx, method, path, in, out))
 	}
 	org := site.Server.Organization
-	due := time.Now().Add(15 * time.Second).UTC().Format(time.RFC3339)
+	path := func(i int) string { return fmt.Sprintf("/api/stacks/%s/quick/s%d/deployments", org, i) }
+	for i := range schedules {
+		call(site.Server, http.MethodPost, fmt.Sprintf("/api/stacks/%s/quick", org), map[string]any{"stackName": fmt.Sprint("s", i)}, nil)
+		call(site.Server, http.MethodPut, path(i)+"/settings", map[string]any{}, nil)
+	}
+	// The server refuses schedules in the past, so the time must be after the last of these requests.
+	due := time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339)
 	ids := make([]string, schedules)
 	for i := range ids {
-		call(site.Server, http.MethodPost, fmt.Sprintf("/api/stacks/%s/quick", org), map[string]any{"stackName": fmt.Sprint("s", i)}, nil)
-		path := fmt.Sprintf("/api/stacks/%s/quick/s%d/deployments", org, i)
-		call(site.Server, http.MethodPut, path+"/settings", map[string]any{}, nil)
 		var made struct{ ID string }
-		call(site.Server, http.MethodPost, path+"/schedules", map[string]any{"scheduleOnce": due, "request": map[string]any{"operation": "update"}}, &made)
+		call(site.Server, http.MethodPost, path(i)+"/schedules", map[string]any{"scheduleOnce": due, "request": map[string]any{"operation": "update"}}, &made)
 		ids[i] = made.ID
 	}
 	// fired waits until at least n deployments exist.

@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"syscall"
+
+	"workflowagent/internal/sys/filelock"
 )
 
 // The ports of [FreePort]. Linux and macOS use higher ones for outgoing connections, which would otherwise take a port
@@ -17,12 +21,14 @@ const (
 	lastPort  = 29999
 )
 
+// reserved are the ports that this process has got. A lock can be nil.
 var reserved = struct {
 	sync.Mutex
-	ports map[int]bool
-}{ports: map[int]bool{}}
+	ports map[int]*filelock.Lock
+}{ports: map[int]*filelock.Lock{}}
 
-// FreePort returns a TCP port of host that was free when FreePort checked it. It returns no port twice.
+// FreePort returns a TCP port of host that was free when FreePort checked it. It returns no port twice, and none that
+// another process of this machine has got from it and that still runs.
 func FreePort(host string) (int, error) {
 	for {
 		port := firstPort + rand.N(lastPort-firstPort+1)
@@ -44,7 +50,26 @@ func FreePort(host string) (int, error) {
 func reserve(port int) bool {
 	reserved.Lock()
 	defer reserved.Unlock()
-	before := reserved.ports[port]
-	reserved.ports[port] = true
-	return !before
+	if _, mine := reserved.ports[port]; mine {
+		return false
+	}
+	lock, err := lockPort(port)
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+		return false
+	}
+	reserved.ports[port] = lock // nil if another user has made the file: a collision is improbable
+	return true
+}
+
+// lockPort locks a port for this process, until it ends.
+func lockPort(port int) (*filelock.Lock, error) {
+	dir := filepath.Join(os.TempDir(), "workflow-lab-ports")
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	return filelock.Try(file)
 }

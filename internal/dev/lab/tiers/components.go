@@ -87,11 +87,19 @@ const onPostgres = "^postgres$"
 
 func (s *suite) raced(ctx context.Context, out io.Writer) error {
 	test := func(env []string) error {
-		err := s.raceTest(ctx, out, env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
-		for name, test := range partly {
-			err = errors.Join(err, s.raceTest(ctx, out, env, "-run", "^"+test+"$", name))
-		}
-		return errors.Join(err, s.raceTest(ctx, out, env, slices.Concat(shuffle, racedOnBoth())...))
+		// Of those on both, one package takes most of the time, on one processor.
+		return together(ctx, out,
+			func(ctx context.Context, out io.Writer) error {
+				return s.raceTest(ctx, out, env, slices.Concat(shuffle, []string{"-skip", "/" + onPostgres}, racedOnOne())...)
+			},
+			func(ctx context.Context, out io.Writer) error {
+				err := s.raceTest(ctx, out, env, slices.Concat(shuffle, racedOnBoth())...)
+				for name, test := range partly {
+					err = errors.Join(err, s.raceTest(ctx, out, env, "-run", "^"+test+"$", name))
+				}
+				return err
+			},
+		)
 	}
 	if postgresMissing(ctx) != "" {
 		return test(s.env)
