@@ -90,9 +90,33 @@ func sqliteAt(t testing.TB, clock store.Clock) *store.DB {
 	return open(t, "sqlite:"+file, filepath.Join(dir, "blobs"), clock)
 }
 
+// TemplatesEnv is the environment variable with a directory in which the packages of one run share what is the same
+// for all of them. The run has one version of the migrations.
+const TemplatesEnv = "WORKFLOW_TEST_TEMPLATES"
+
 // migratedFile returns an SQLite database with the tables of the server, but without rows. Tests
 // copy it, because a migration takes longer than most tests.
 var migratedFile = sync.OnceValues(func() ([]byte, error) {
+	templates := os.Getenv(TemplatesEnv)
+	if templates == "" {
+		return newMigratedFile()
+	}
+	path := filepath.Join(templates, "server.db")
+	if content, err := os.ReadFile(path); err == nil {
+		return content, nil
+	}
+	content, err := newMigratedFile()
+	if err != nil {
+		return nil, err
+	}
+	draft := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.WriteFile(draft, content, 0o600); err != nil {
+		return nil, err
+	}
+	return content, os.Rename(draft, path) // several packages can do this at the same time
+})
+
+func newMigratedFile() ([]byte, error) {
 	dir, err := os.MkdirTemp(memdir.Parent(), "storetest-")
 	if err != nil {
 		return nil, err
@@ -103,7 +127,7 @@ var migratedFile = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	return os.ReadFile(file)
-})
+}
 
 func migrate(dsn, blobs string) error {
 	db, err := store.Open(context.Background(), dsn, store.Options{Log: Log(), BlobDir: blobs})

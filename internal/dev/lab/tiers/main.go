@@ -30,6 +30,7 @@ import (
 	"workflowagent/internal/dev/lab/chromium"
 	"workflowagent/internal/dev/lab/cluster"
 	"workflowagent/internal/dev/lab/postgres"
+	"workflowagent/internal/dev/storetest"
 )
 
 func main() {
@@ -78,7 +79,7 @@ func run(ctx context.Context, only string) error {
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return err
 	}
-	s := &suite{root: root, dir: dir, env: os.Environ()}
+	s := &suite{root: root, dir: dir, env: append(os.Environ(), storetest.TemplatesEnv+"="+dir)}
 	r := &results{}
 	if reason := raceMissing(ctx); reason == "" {
 		s.race = true
