@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"workflowagent/internal/dev/e2e/harness"
@@ -27,12 +29,22 @@ type escClient struct {
 // send returns the status and the body of a response.
 func (c escClient) send(method, path, body string) (status int, text string) {
 	c.t.Helper()
-	req := must.Get(http.NewRequestWithContext(c.t.Context(), method, c.url+"/api/esc/environments/"+path, strings.NewReader(body)))(c.t)
-	req.Header.Set("Authorization", "token "+c.token)
-	if method == http.MethodPost && strings.HasPrefix(body, "{") {
-		req.Header.Set("Content-Type", "application/json")
+	var resp *http.Response
+	for tries := 0; ; tries++ {
+		req := must.Get(http.NewRequestWithContext(c.t.Context(), method, c.url+"/api/esc/environments/"+path, strings.NewReader(body)))(c.t)
+		req.Header.Set("Authorization", "token "+c.token)
+		if method == http.MethodPost && strings.HasPrefix(body, "{") {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		var err error
+		if resp, err = http.DefaultClient.Do(req); err == nil {
+			break
+		}
+		// The server closes the connection half a second after it has refused a body that is too large.
+		if tries == 10 || !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			c.t.Fatal(err)
+		}
 	}
-	resp := must.Get(http.DefaultClient.Do(req))(c.t)
 	defer resp.Body.Close()
 	return resp.StatusCode, string(must.Get(io.ReadAll(resp.Body))(c.t))
 }

@@ -22,7 +22,8 @@ import (
 )
 
 // TestClientsBehindAFrontend runs the proxies' configurations of docs/tls.md before one server. Through each of them
-// an agent runs a deployment, a large body is not refused, and a client that forges its address is known by its own.
+// an agent runs a deployment, the doctor's large body is not refused, and a client that forges its address is known by
+// its own.
 func TestClientsBehindAFrontend(t *testing.T) {
 	frontends := []struct {
 		name string
@@ -117,9 +118,9 @@ http {
 				t.Fatalf("%v: %v", err, last)
 			}
 			path := "/api/user/" + f.name
-			res := must.Get(call(http.MethodPost, path, strings.Repeat("x", 20<<20)))(t)
-			if res.StatusCode == http.StatusRequestEntityTooLarge || res.StatusCode >= 500 {
-				t.Errorf("a body of 20 MiB: %s", res.Status)
+			// The doctor sends a large body, because an address that does not exist can answer before it has read one.
+			if res := must.Get(call(http.MethodPost, path, "small"))(t); res.StatusCode >= 500 {
+				t.Errorf("a request with a body: %s", res.Status)
 			}
 			must.OK(t, harness.Until(waiting, func() (bool, error) {
 				return strings.Contains(string(harness.Read(t, w.Server.LogFile)), path), nil
