@@ -57,13 +57,13 @@ func TestScripts(t *testing.T) {
 	runScripts(t, tools, testscript.Params{Dir: "testdata"})
 }
 
-// TestClientsOnPostgres runs the scripts of a complete deployment, of environments, of policies and of the provider against
-// servers with PostgreSQL.
+// TestClientsOnPostgres runs the scripts of a complete deployment, of environments and of the provider against servers
+// with PostgreSQL. TestClientsPreviousCLI runs those of policies with it; their SQL does not depend on the CLI.
 func TestClientsOnPostgres(t *testing.T) {
 	_, tools := harness.Programs(t)
-	onPostgres(t, tools, "deploy_update", "environments", "environments_settings", "policy", "policy_results", "provider")
+	onPostgres(t, tools, "deploy_update", "environments", "environments_settings", "provider")
 	if harness.FullScale {
-		onPostgres(t, tools, "policy_evaluation", "grants", "environments_commands", "managed_environments", "webhooks")
+		onPostgres(t, tools, "policy", "policy_results", "policy_evaluation", "grants", "environments_commands", "managed_environments", "webhooks")
 	}
 }
 
