@@ -54,7 +54,7 @@ func reserve(port int) bool {
 		return false
 	}
 	lock, err := lockPort(port)
-	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+	if _, held := errors.AsType[*filelock.HeldError](err); held {
 		return false
 	}
 	reserved.ports[port] = lock // nil if another user has made the file: a collision is improbable
