@@ -40,7 +40,7 @@ func CheckEnvironment(name string) error {
 		names = append(names, version)
 	}
 	if slices.ContainsFunc(names, func(part string) bool {
-		return part == "." || part == ".." || !madeOf(part, 100, "_.-", "_.-")
+		return part == "." || part == ".." || !IsName(part)
 	}) {
 		return errors.New("write project/environment, or project/environment@version")
 	}

@@ -97,21 +97,8 @@ func (a *GitAuthSettings) validate(at string) error {
 	return nil
 }
 
-// The names below are checked without regular expressions. Compiling expressions with such long
-// repetitions took a quarter of the runner's start-up time, and a job starts several runners.
-
-const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-
-// madeOf reports whether text has 1 to limit bytes, of which the first is an ASCII letter, a digit
-// or in first, and the others are ASCII letters, digits or in rest.
-func madeOf(text string, limit int, first, rest string) bool {
-	return text != "" && len(text) <= limit &&
-		strings.Contains(alphanumeric+first, text[:1]) &&
-		strings.Trim(text[1:], alphanumeric+rest) == ""
-}
-
-func isShellName(name string) bool { return madeOf(name, 128, "_/", "_./+-") }
-func isImageRef(ref string) bool   { return madeOf(ref, 512, "", "._/:@-") }
+func isShellName(name string) bool { return MadeOf(name, 128, "_/", "_./+-") }
+func isImageRef(ref string) bool   { return MadeOf(ref, 512, "", "._/:@-") }
 
 func isEnvName(name string) bool {
 	return name != "" && utf8.RuneCountInString(name) <= 256 &&

@@ -3,7 +3,6 @@ package environments
 import (
 	"context"
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -11,14 +10,13 @@ import (
 	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
-
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
 // reservedProjects are no projects, because paths of the API contain them in the place of one.
 var reservedProjects = []string{"yaml", "restore"}
 
-func validName(name string) bool { return namePattern.MatchString(name) && name != "." && name != ".." }
+func validName(name string) bool { return workflow.IsName(name) && name != "." && name != ".." }
 
 // Reference names an environment of an organization.
 type Reference struct {

@@ -3,7 +3,6 @@ package environments
 import (
 	"context"
 	"errors"
-	"regexp"
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
@@ -11,15 +10,13 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/webhooks"
 	"workflowagent/internal/termtext"
+	"workflowagent/internal/workflow"
 )
 
 const (
 	maxVersionTags = 500
 	maxReason      = 1000 // bytes
 )
-
-// versionTag permits names that no client takes for a number.
-var versionTag = regexp.MustCompile(`^[A-Za-z_.-][A-Za-z0-9_.-]{0,99}$`)
 
 // reservedVersion is no tag of a revision, because paths of the API contain it in the place of one.
 const reservedVersion = "tags"
@@ -180,7 +177,7 @@ func (s *Service) VersionTags(ctx context.Context, e store.Environment, version,
 // SetVersionTag lets a name name a revision; the newest one if number is 0. With add, the name must be new, and otherwise
 // it must exist.
 func (s *Service) SetVersionTag(ctx context.Context, p identity.Principal, e store.Environment, name string, number int64, add bool) error {
-	if !versionTag.MatchString(name) || name == "." || name == ".." || name == reservedVersion {
+	if !workflow.IsName(name) || name[0] >= '0' && name[0] <= '9' || name == "." || name == ".." || name == reservedVersion {
 		return fault.Invalid("the version tag %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.', with no digit at the beginning", name)
 	}
 	if name == store.LatestVersion {

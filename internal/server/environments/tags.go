@@ -3,7 +3,6 @@ package environments
 import (
 	"cmp"
 	"context"
-	"regexp"
 	"strings"
 
 	"workflowagent/internal/server/audit"
@@ -11,6 +10,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/webhooks"
+	"workflowagent/internal/workflow"
 )
 
 const (
@@ -18,11 +18,9 @@ const (
 	maxTagValue = 256 // bytes
 )
 
-var tagName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
-
 func checkTag(name, value string) error {
 	switch {
-	case !tagName.MatchString(name) || name == "." || name == "..":
+	case !workflow.IsTagName(name) || name == "." || name == "..":
 		return fault.Invalid("the tag name %q is not valid; use 1 to 40 letters, digits, '-', '_', '.' and ':'", name)
 	case value == "" || len(value) > maxTagValue || strings.ContainsRune(value, 0):
 		return fault.Invalid("the value of tag %q must have 1 to %d bytes", name, maxTagValue)

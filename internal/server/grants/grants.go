@@ -4,7 +4,6 @@ package grants
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 // Service manages grants. [store.Tx.StackForJob] and [store.Tx.EnvironmentForJob] apply them at each call of a job.
@@ -217,11 +217,6 @@ func (s *Service) Remove(ctx context.Context, from Giver, id string) error {
 	})
 }
 
-var (
-	projectPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
-	tagPattern     = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
-)
-
 // maxTagValue is the maximum size of a tag value in bytes.
 const maxTagValue = 256
 
@@ -236,11 +231,11 @@ func check(t Target, from Giver) error {
 	switch {
 	case given != 1 || t.TagName == "" && t.TagValue != "":
 		return fault.Invalid("name one stack, one project or one tag whose stacks may %s", from.may)
-	case t.Project != "" && !projectPattern.MatchString(t.Project):
+	case t.Project != "" && !workflow.IsName(t.Project):
 		return fault.Invalid("the project name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", t.Project)
 	case t.TagName == "":
 		return nil
-	case !tagPattern.MatchString(t.TagName):
+	case !workflow.IsTagName(t.TagName):
 		return fault.Invalid("the tag name %q is not valid; use 1 to 40 letters, digits, '-', '_', '.' and ':'", t.TagName)
 	case len(t.TagValue) > maxTagValue || strings.ContainsRune(t.TagValue, 0):
 		return fault.Invalid("the value of tag %q has more than %d bytes, or contains a NUL character", t.TagName, maxTagValue)

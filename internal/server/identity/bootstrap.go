@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"errors"
-	"regexp"
 	"time"
 
 	"workflowagent/internal/server/fault"
@@ -13,8 +12,6 @@ import (
 
 // AdminLogin is the login of the user that the server creates at its first start.
 const AdminLogin = "admin"
-
-var orgNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,39}$`)
 
 // ErrNothingToDo reports that the installation already has an organization.
 var ErrNothingToDo = errors.New("the installation is already set up")

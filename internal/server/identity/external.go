@@ -282,7 +282,7 @@ func byServer(ctx context.Context) context.Context {
 // another one only by case.
 func freeLogin(tx *store.Tx, wish string) (string, error) {
 	base := strings.Map(func(r rune) rune {
-		if r < 0x80 && loginPattern.MatchString("a"+string(r)) {
+		if r < 0x80 && isLogin("a"+string(r)) {
 			return r
 		}
 		return '-'

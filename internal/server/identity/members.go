@@ -224,7 +224,8 @@ func (s *Service) SetPulumiVersion(ctx context.Context, orgID, version string) e
 	})
 }
 
-var loginPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`)
+// isLogin reports whether a text has the form of a login.
+func isLogin(text string) bool { return workflow.MadeOf(text, 100, "", "._@-") }
 
 // deletedLogin matches the logins by which histories name deleted users. No other user can have one: the deletion would
 // fail.
@@ -232,7 +233,7 @@ var deletedLogin = regexp.MustCompile(`(?i)-deleted-[0-9a-f]{8}$`)
 
 // CheckLogin returns an error if a user cannot have a login.
 func CheckLogin(login string) error {
-	if !loginPattern.MatchString(login) {
+	if !isLogin(login) {
 		return fault.Invalid("the login %q is not valid: use up to 100 letters, digits, '-', '_', '.' and '@'", login)
 	}
 	if deletedLogin.MatchString(login) {

@@ -10,6 +10,7 @@ import (
 	"workflowagent/internal/server/links"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 // checkOrgName returns an error if an organization cannot have a name.
@@ -17,7 +18,7 @@ func checkOrgName(name string) error {
 	if links.Reserved(name) {
 		return fmt.Errorf("the organization name %q is reserved for the server's own pages: choose another name", name)
 	}
-	if !orgNamePattern.MatchString(name) {
+	if !workflow.MadeOf(name, 40, "", "_-") {
 		return fmt.Errorf("the organization name %q is not valid: use up to 40 letters, digits, '-' and '_', beginning with a letter or digit", name)
 	}
 	return nil

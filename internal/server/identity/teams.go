@@ -4,16 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"regexp"
 	"slices"
 
 	"workflowagent/internal/server/audit"
 	"workflowagent/internal/server/fault"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
-
-var teamNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
 // Lengths of a team's texts in bytes.
 const (
@@ -106,7 +104,7 @@ func checkTeamText(displayName, description string) error {
 
 // CreateTeam creates a team without members.
 func (s *Service) CreateTeam(ctx context.Context, org store.Organization, t store.Team) (store.Team, error) {
-	if !teamNamePattern.MatchString(t.Name) {
+	if !workflow.MadeOf(t.Name, 100, "", "_.-") {
 		return t, fault.Invalid("the team name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", t.Name)
 	}
 	if err := checkTeamText(t.DisplayName, t.Description); err != nil {

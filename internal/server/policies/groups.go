@@ -3,7 +3,6 @@ package policies
 import (
 	"context"
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 const (
@@ -24,9 +24,6 @@ const (
 	membersAtOnce  = 500 // that one statement reads
 	reservedByPath = "metadata"
 )
-
-// groupName permits what the public API permits.
-var groupName = regexp.MustCompile(`^[A-Za-z0-9_.-]([A-Za-z0-9_. -]{0,98}[A-Za-z0-9_.-])?$`)
 
 // Summary is a group with the numbers of its members and packs.
 type Summary struct {
@@ -274,7 +271,7 @@ func checkHours(g store.PolicyGroup) error {
 // checkGroupName returns an error if a group cannot get a name.
 func checkGroupName(org store.Organization, name string) error {
 	switch {
-	case !groupName.MatchString(name) || name == "." || name == ".." || name == reservedByPath:
+	case !workflow.MadeOf(name, 100, "_.-", "_. -") || strings.HasSuffix(name, " ") || name == "." || name == ".." || name == reservedByPath:
 		return fault.Invalid("the name of a policy group must consist of 1 to 100 letters, digits, '-', '_', '.' and spaces, not begin or end with a space, and not be %q", reservedByPath)
 	case slices.ContainsFunc(defaults(""), func(g store.PolicyGroup) bool { return g.Name == name }):
 		return groupExists(org, name)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -17,6 +16,7 @@ import (
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/termtext"
 	"workflowagent/internal/words"
+	"workflowagent/internal/workflow"
 )
 
 // Limits of what describes a version.
@@ -28,11 +28,6 @@ const (
 	maxName     = 200     // bytes of the name of a policy, and of names for display
 	maxDetails  = 1 << 20 // bytes of the description of a pack, as JSON
 	maxDescribe = 4 << 20 // bytes of the policies, as JSON
-)
-
-var (
-	packName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
-	tagName  = packName
 )
 
 // Draft describes a version to publish.
@@ -103,9 +98,9 @@ func (s *Service) Publish(ctx context.Context, p identity.Principal, org store.O
 // versionOf returns the row of a version, after checks.
 func versionOf(n Draft) (store.PolicyPackVersion, error) {
 	switch {
-	case !packName.MatchString(n.Name) || n.Name == "." || n.Name == "..":
+	case !workflow.IsName(n.Name) || n.Name == "." || n.Name == "..":
 		return store.PolicyPackVersion{}, fault.Invalid("the name of a policy pack must consist of 1 to 100 letters, digits, '-', '_' and '.'")
-	case n.Tag != "" && !tagName.MatchString(n.Tag):
+	case n.Tag != "" && !workflow.IsName(n.Tag):
 		return store.PolicyPackVersion{}, fault.Invalid("the version of a policy pack must consist of 1 to 100 letters, digits, '-', '_' and '.'")
 	case len(n.Runtime) > 100 || termtext.OneLine(n.Runtime, 0) != n.Runtime:
 		return store.PolicyPackVersion{}, fault.Invalid("the runtime of a policy pack must be a word of at most 100 bytes")

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -29,6 +28,7 @@ import (
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
 	"workflowagent/internal/server/webhooks"
+	"workflowagent/internal/workflow"
 )
 
 // MaxLease is the maximum and default duration of an update's lease.
@@ -136,11 +136,9 @@ func (s *Service) noStack(ctx context.Context, p identity.Principal, need identi
 	})
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
-
 // checkName returns an error if name is not valid in a stack reference.
 func checkName(what, name string) error {
-	if !namePattern.MatchString(name) || name == "." || name == ".." {
+	if !workflow.IsName(name) || name == "." || name == ".." {
 		return fault.Invalid("the %s name %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.'", what, name)
 	}
 	return nil

@@ -3,7 +3,6 @@ package stacks
 import (
 	"context"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"workflowagent/internal/server/grants"
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
+	"workflowagent/internal/workflow"
 )
 
 // builtInTags are set by clients together with the stack and cannot be changed individually.
@@ -19,8 +19,6 @@ var builtInTags = []string{
 	"pulumi:project", "pulumi:runtime", "pulumi:description", "pulumi:template",
 	"vcs:owner", "vcs:repo", "vcs:kind", "vcs:root", "gitHub:owner", "gitHub:repo",
 }
-
-var tagNamePattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,40}$`)
 
 // maxTagValue is the maximum size of a tag value in bytes.
 const maxTagValue = 256
@@ -40,7 +38,7 @@ func CheckTag(name, value string) error {
 }
 
 func checkTag(name, value string) error {
-	if !tagNamePattern.MatchString(name) {
+	if !workflow.IsTagName(name) {
 		return fault.Invalid("the tag name %q is not valid; use 1 to 40 letters, digits, '-', '_', '.' and ':'", name)
 	}
 	if len(value) > maxTagValue {

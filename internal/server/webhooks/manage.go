@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"workflowagent/internal/server/identity"
 	"workflowagent/internal/server/store"
 	"workflowagent/internal/server/store/scope"
+	"workflowagent/internal/workflow"
 )
 
 // Owner is what has a webhook: a stack, an environment, or the organization if both are zero.
@@ -60,8 +60,6 @@ const (
 
 // removeSecret is the secret with which clients remove a webhook's secret.
 const removeSecret = "__remove-secret"
-
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 
 // List returns the webhooks of an owner, by name.
 func (s *Service) List(ctx context.Context, o Owner) ([]Webhook, error) {
@@ -297,7 +295,7 @@ func compact(list []string) []string {
 // check returns an error if a webhook's fields are invalid, except for the address of a receiver.
 func check(o Owner, h store.Webhook) error {
 	switch {
-	case !namePattern.MatchString(h.Name) || h.Name == "." || h.Name == "..":
+	case !workflow.IsName(h.Name) || h.Name == "." || h.Name == "..":
 		return fault.Invalid("the name of a webhook has 1 to 100 letters, digits, '-', '_' and '.'; the display name may have others")
 	case h.DisplayName == "" || len(h.DisplayName) > maxText:
 		return fault.Invalid("'displayName' must have 1 to %d bytes", maxText)
@@ -348,7 +346,7 @@ func checkEvents(h store.Webhook) error {
 // target returns the stack that a webhook deploys.
 func target(h store.Webhook) (project, stack string, ok bool) {
 	project, stack, ok = strings.Cut(h.URL, "/")
-	return project, stack, ok && namePattern.MatchString(project) && namePattern.MatchString(stack)
+	return project, stack, ok && workflow.IsName(project) && workflow.IsName(stack)
 }
 
 // checkTarget returns an error unless p may deploy the stack that a webhook deploys, if it does.

@@ -104,12 +104,16 @@ func run(ctx context.Context, only string) error {
 	if err := report.Flush(); err != nil {
 		return err
 	}
+	for _, line := range r.causes {
+		fmt.Println(line)
+	}
 	return conclude(r.failed, r.skipped, os.Getenv("WORKFLOW_REQUIRE_TIERS") == "all")
 }
 
 type results struct {
 	mu                     sync.Mutex
 	lines, failed, skipped []string
+	causes                 []string // the names of the tests that failed, for readers who see only the end of the output
 }
 
 func (r *results) skip(name, reason string) {
@@ -140,9 +144,22 @@ func (s *suite) run(ctx context.Context, t tier, r *results) {
 		verdict = "FAILED"
 		r.failed = append(r.failed, t.name)
 		fmt.Fprintln(&out, err)
+		r.causes = append(r.causes, causes(t.name, out.String())...)
 	}
 	fmt.Printf("\n--- tier %s: %s\n%s", t.name, t.what, &out)
 	r.lines = append(r.lines, fmt.Sprintf("%s\t%s\t%s\t(%s of processors)\n", t.name, verdict, took, cpu))
+}
+
+// causes returns the lines of a tier's output that say which tests and packages failed.
+func causes(tier, out string) []string {
+	var found []string
+	for line := range strings.Lines(out) {
+		text := strings.TrimSpace(line)
+		if strings.HasPrefix(text, "--- FAIL: ") || strings.HasPrefix(line, "FAIL\t") || strings.HasPrefix(line, "panic: ") {
+			found = append(found, tier+": "+text)
+		}
+	}
+	return found
 }
 
 func conclude(failed, skipped []string, requireAll bool) error {

@@ -101,3 +101,11 @@ func TestTiersRunInTurn(t *testing.T) {
 		close(end["c"])
 	})
 }
+
+func TestCauses(t *testing.T) {
+	out := "ok  \ta\t1s\n--- FAIL: TestOne (3.00s)\n    --- FAIL: TestOne/part (1.00s)\n        x_test.go:1: text\nFAIL\nFAIL\tb\t2s\n"
+	want := []string{"unit: --- FAIL: TestOne (3.00s)", "unit: --- FAIL: TestOne/part (1.00s)", "unit: FAIL\tb\t2s"}
+	if got := causes("unit", out); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -3,8 +3,8 @@ package account
 import (
 	"cmp"
 	"net/url"
-	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"workflowagent/internal/server/console/page"
@@ -23,7 +23,10 @@ type cliRequest struct {
 	Description string
 }
 
-var noncePattern = regexp.MustCompile(`^[0-9a-f]{16,128}$`)
+// isNonce reports whether a text has 16 to 128 hexadecimal digits, as the CLI generates.
+func isNonce(text string) bool {
+	return len(text) >= 16 && len(text) <= 128 && strings.Trim(text, "0123456789abcdef") == ""
+}
 
 const (
 	minPort, maxPort = 1024, 65535
@@ -32,7 +35,7 @@ const (
 
 func parseCLI(get func(string) string) (cliRequest, error) {
 	port, err := strconv.Atoi(get("cliSessionPort"))
-	if err != nil || port < minPort || port > maxPort || !noncePattern.MatchString(get("cliSessionNonce")) {
+	if err != nil || port < minPort || port > maxPort || !isNonce(get("cliSessionNonce")) {
 		return cliRequest{}, fault.Invalid("This page belongs to \"pulumi login\", which opens it with a port and a code. Run the command again.")
 	}
 	return cliRequest{Port: port, Nonce: get("cliSessionNonce"), Description: termtext.OneLine(get("cliSessionDescription"), maxDescription)}, nil

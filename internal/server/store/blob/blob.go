@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"workflowagent/internal/workflow"
 )
 
 // ErrNotFound reports that no blob has the key.
@@ -75,12 +76,10 @@ func deleteUnnamed(ctx context.Context, b Store, keys []string, named func(keys 
 	return removed, nil
 }
 
-var segment = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
-
 // checkKey returns an error for a key that could escape the blob directory.
 func checkKey(key string) error {
 	for seg := range strings.SplitSeq(key, "/") {
-		if !segment.MatchString(seg) {
+		if !workflow.MadeOf(seg, 128, "_-", "_.-") {
 			return fmt.Errorf("invalid blob key %q: segments must consist of letters, digits, '-', '_' and '.'", key)
 		}
 	}
