@@ -128,6 +128,23 @@ func TestEnvironmentGrants(t *testing.T) {
 	})
 }
 
+// TestReaderWhoDeploys requests a deployment as a user who may read an environment, but not open it: its job learns which grant
+// it lacks, as the job of a user without permissions does.
+func TestReaderWhoDeploys(t *testing.T) {
+	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {
+		g := newEnvironmentLab(l)
+		ann := g.person("ann", "acme", "member")
+		for i, permission := range []string{"none", "read"} {
+			g.do("PATCH", "/api/orgs/acme", map[string]any{"setDefaultEnvironmentPermission": permission}).want(200, nil)
+			stack := g.create("web", fmt.Sprintf("s%d", i), ann)
+			job := g.jobOf(stack, "update", ann, nil)
+			g.send(call{Method: "POST", Path: lentEnvironment + "/open", Auth: job}).want(403, nil).
+				says(fmt.Sprintf("this deployment may not open environment acme/app/prod: it does not exist, or ann, who requested the deployment, may not open it, and no grant lets jobs of acme/web/s%d open it", i))
+			g.done()
+		}
+	})
+}
+
 // TestEnvironmentGrantsByWhatRuns checks which code and which operations grants cover.
 func TestEnvironmentGrantsByWhatRuns(t *testing.T) {
 	eachLab(t, deployments.Options{}, func(t *testing.T, l *lab) {

@@ -21,8 +21,8 @@ func TestProblemPages(t *testing.T) {
 		shows   []string
 		hides   string
 	}{
-		{ada, "/acme/-/settings/tokens", http.StatusForbidden, []string{"An administrator of acme can give you the right: admin.", `href="/acme/-/stacks"`, `href="/acme"`}, "Start page"},
-		{ada, "/-/server", http.StatusForbidden, []string{"An administrator of the server can give you the right.", "Start page"}, ": admin."},
+		{ada, "/acme/-/settings/tokens", http.StatusForbidden, []string{"To get the right, ask an administrator of acme: admin.", `href="/acme/-/stacks"`, `href="/acme"`}, "Start page"},
+		{ada, "/-/server", http.StatusForbidden, []string{"To get the right, ask an administrator of the server.", "Start page"}, ": admin."},
 		{ada, "/acme/web/none", http.StatusNotFound, []string{"does not exist", `href="/acme/web"`, "Stacks of web", "Request id"}, "can give you"},
 		{ada, "/acme/web/prod/updates/99", http.StatusNotFound, []string{`href="/acme/web/prod"`, "Open web/prod"}, "can give you"},
 		{ada, "/secret/web/none", http.StatusNotFound, []string{"Start page"}, `href="/secret`},

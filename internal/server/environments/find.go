@@ -87,7 +87,7 @@ func findIn(tx *store.Tx, p identity.Principal, need store.EnvironmentPermission
 // findForJob returns an environment for a job, or the error that says which grant the job lacks.
 func findForJob(tx *store.Tx, p identity.Principal, need store.EnvironmentPermission, org, project, name string) (store.Environment, error) {
 	e, err := tx.EnvironmentForJob(org, project, name, p.User.ID, p.DeploymentID, p.JobID)
-	if err == nil && (p.OnEnvironment(e) >= need || p.SeesEnvironment(e)) {
+	if err == nil && (p.OnEnvironment(e) >= need || need > store.OpenEnvironment && p.SeesEnvironment(e)) { // no grant covers changes
 		return e.Environment, p.CheckEnvironment(e, need)
 	}
 	if err = store.IgnoreMissing(err); err != nil {

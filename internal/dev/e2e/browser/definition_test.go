@@ -59,7 +59,7 @@ func TestDefinition(t *testing.T) {
 	tb.click("#problems [data-line]")
 	tb.wait("the cursor is at the problem", "((area) => document.activeElement === area && area.value.slice(area.selectionStart).startsWith('url'))(document.querySelector('#definition'))")
 	tb.press("s", chromedp.KeyModifiers(chromedp.ModifierCtrl))
-	tb.wait("a definition with errors is not saved", "document.querySelector('#notice').innerText.includes('is not saved')")
+	tb.wait("a definition with errors is not saved", "document.querySelector('#problems').innerText.includes('is not saved')")
 	tb.press(kb.End + kb.Backspace + kb.Backspace + kb.Backspace + kb.Backspace + kb.Backspace + kb.Backspace + "${pass")
 	tb.wait("a value is suggested", "document.querySelector('#completions:not([hidden]) [aria-selected=true]')?.textContent.startsWith('password')")
 	tb.press(kb.Escape)

@@ -234,7 +234,7 @@ func TestEditByScript(t *testing.T) {
 		t.Errorf("a check: %+v", found)
 	}
 	f.script(f.admin, edit, http.StatusOK, &found, "definition", "values:\n  BROKEN: 1\n", "base", base)
-	if len(found.Parts) != 2 || !strings.Contains(found.Parts[0], "is not saved") {
+	if len(found.Parts) != 2 || !strings.Contains(found.Parts[1], "is not saved") {
 		t.Errorf("a definition with errors: %+v", found)
 	}
 	f.script(f.admin, edit, http.StatusOK, &found, "definition", "values:\n  a: 1\n", "base", base)

@@ -38,6 +38,7 @@ type editModel struct {
 	Conflict *store.EnvironmentRevision
 	Problem  string // of the form
 	Checked  bool   // the text was evaluated
+	Refused  bool   // the text was not saved, because it has errors
 	Problems []problem
 	Result   result
 	Users    []store.Referrer
@@ -194,7 +195,7 @@ func (p *pages) save(v *page.Visit) (page.Answer, error) {
 	}
 	if wrong, ok := errors.AsType[*environments.DiagnosticsError](err); ok {
 		m.Checked, m.Problems = true, problemsOf(wrong.Diagnostics, nameOf(m.Env.Environment))
-		m.Problem = "The definition is not saved: it has errors."
+		m.Refused = true
 	} else if text, ok := page.Correctable(err); !ok && fault.KindOf(err) != fault.KindUnavailable {
 		return page.Answer{}, err
 	} else if err := p.conflict(v, &m); err != nil {

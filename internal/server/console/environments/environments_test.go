@@ -174,11 +174,11 @@ func TestList(t *testing.T) {
 		}
 
 		f.API(http.MethodPatch, "/api/orgs/acme", map[string]any{"setDefaultEnvironmentPermission": "none"}, nil)
-		p = f.get(f.member, base+"?sort=opened", "app/ prod", "You have no permission on it.")
+		p = f.get(f.member, base+"?sort=opened", "app/ prod", "No permission")
 		f.hides(base, p, "team:", "bob", "eve", prod)
 		order(p, "Zoo/ dev", "app/ base", "app/ prod")
 		f.get(f.member, base+"?q=team:", "No environment matches")
-		if p := f.member.Get(prod); p.Status != http.StatusForbidden || !strings.Contains(p.Text(), "administrator of acme can give you the right: admin. Environments of acme") {
+		if p := f.member.Get(prod); p.Status != http.StatusForbidden || !strings.Contains(p.Text(), "ask an administrator of acme: admin. Environments of acme") {
 			t.Errorf("an environment without a permission: status %d: %s", p.Status, p.Text())
 		}
 		if p := f.member.Get(base + "/app/none"); p.Status != http.StatusNotFound {

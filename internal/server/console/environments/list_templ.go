@@ -532,7 +532,7 @@ func line(m listModel, e environments.Listed) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<span role=\"cell\"></span> <span role=\"cell\" class=\"dim cut say\">You have no permission on it.</span> <span role=\"cell\"></span> <span role=\"cell\"></span> <span role=\"cell\"></span>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 38, "<span role=\"cell\"></span> <span role=\"cell\" class=\"dim cut say\">No permission</span> <span role=\"cell\"></span> <span role=\"cell\"></span> <span role=\"cell\"></span>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

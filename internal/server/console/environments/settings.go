@@ -13,7 +13,7 @@ import (
 
 // permissions are the choices of a permission on an environment.
 var permissions = []view.Option{
-	{Value: store.ReadEnvironment.String(), Text: "read", Hint: "Read the definition without its secrets, revisions, tags and referrers."},
+	{Value: store.ReadEnvironment.String(), Text: "read", Hint: "Read the definition without its secrets, and the revisions, tags and referrers."},
 	{Value: store.OpenEnvironment.String(), Text: "open", Hint: "Also read the values and the secrets."},
 	{Value: store.WriteEnvironment.String(), Text: "write", Hint: "Also change the definition, tags and revisions."},
 	{Value: store.AdminEnvironment.String(), Text: "admin", Hint: "Also delete and protect it, and grant permissions on it."},

@@ -60,11 +60,11 @@ func (s *Site) whoHelps(v *Visit) string {
 	org := v.Org
 	switch {
 	case strings.HasPrefix(v.R.URL.Path, "/-/server"):
-		return "An administrator of the server can give you the right."
+		return "To get the right, ask an administrator of the server."
 	case org.ID == "" || !v.Who.CanReadOrg(org.ID):
 		return ""
 	}
-	text := "An administrator of " + org.Name + " can give you the right"
+	text := "To get the right, ask an administrator of " + org.Name
 	found, err := s.opts.Identity.ListMembers(v.Context(), store.MemberFilter{OrgID: org.ID, Role: identity.RoleAdmin, Limit: named})
 	if err != nil || len(found.List) == 0 {
 		return text + "." // the page says what failed, and this only helps
