@@ -322,8 +322,10 @@ func (m matrix) cell(b *consoletest.Browser, v matrixVisitor, route string) stri
 	switch signedOut := p.Status == http.StatusSeeOther && strings.HasPrefix(p.Location(), "/-/login"); {
 	case p.Status == http.StatusServiceUnavailable && slices.Contains(matrixRoutes["start"], route):
 		return "✓" // too many failed attempts, or a way to sign in that is off
+	case p.Status == http.StatusServiceUnavailable && says("workflow-esc"):
+		return "✓" // the definition was about to be evaluated, for which this server has no program
 	case p.Status >= http.StatusInternalServerError:
-		return fmt.Sprintf("status %d", p.Status)
+		return fmt.Sprintf("status %d: %s", p.Status, p.Text())
 	case signedOut && route == "POST /-/logout":
 		return "✓"
 	case signedOut && v.token == "", p.Status == http.StatusUnauthorized:
