@@ -122,7 +122,7 @@ func TestClientsHostileEnvironments(t *testing.T) {
 		part       string
 	}{
 		"a million keys":        {"values:\n" + strings.Repeat("k:\n", 1_000_000), 413, ""},
-		"as many keys as fit":   {"values:\n" + keys.String(), 400, "more than"},
+		"as many keys as fit":   {"values:\n" + keys.String(), 400, "evaluating the environment"}, // too much memory, or time
 		"an interpolation bomb": {doubled(strings.Repeat("x", 1000), `"%s%s"`), 400, "evaluating the environment"},
 		"a list bomb":           {doubled("1", `["%s", "%s"]`), 400, "evaluating the environment"},
 		"30 s of evaluation":    {"values:\n" + nested.String(), 400, "evaluating the environment"},
