@@ -177,7 +177,7 @@ func (s *Service) VersionTags(ctx context.Context, e store.Environment, version,
 // SetVersionTag lets a name name a revision; the newest one if number is 0. With add, the name must be new, and otherwise
 // it must exist.
 func (s *Service) SetVersionTag(ctx context.Context, p identity.Principal, e store.Environment, name string, number int64, add bool) error {
-	if !workflow.IsName(name) || name[0] >= '0' && name[0] <= '9' || name == "." || name == ".." || name == reservedVersion {
+	if !workflow.IsName(name) || isNumber(name) || name == "." || name == ".." || name == reservedVersion {
 		return fault.Invalid("the version tag %q is not valid; use 1 to 100 letters, digits, '-', '_' and '.', with no digit at the beginning", name)
 	}
 	if name == store.LatestVersion {

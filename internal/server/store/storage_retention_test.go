@@ -19,7 +19,7 @@ func TestFreePages(t *testing.T) {
 	for _, limit := range []int{100, 10_000} {
 		sizes[limit] = freeInSlices(t, limit)
 	}
-	// SQLite frees some pages of its own with those that it is asked for.
+	// SQLite also frees some pages for which it is not asked.
 	if off := sizes[100] - sizes[10_000]; max(off, -off) > 16*4096 {
 		t.Errorf("the sizes of the file differ by limit: %v", sizes)
 	}

@@ -28,7 +28,7 @@ var reserved = struct {
 }{ports: map[int]*filelock.Lock{}}
 
 // FreePort returns a TCP port of host that was free when FreePort checked it. It returns no port twice, and none that
-// another process of this machine has got from it and that still runs.
+// another running process of this machine has got from it.
 func FreePort(host string) (int, error) {
 	for {
 		port := firstPort + rand.N(lastPort-firstPort+1)
