@@ -36,7 +36,7 @@ func TestGate(t *testing.T) {
 		}
 		synctest.Wait()
 		if g.starved() {
-			t.Error("a request that waits because of its own caller counts as starved")
+			t.Error("a request that waits for another one of the same caller counts as starved")
 		}
 		began := time.Now()
 		if _, err := g.enter(t.Context(), Owner{"c", "ann"}); fault.KindOf(err) != fault.KindUnavailable || time.Since(began) != 0 {
